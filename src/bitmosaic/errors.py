@@ -1,0 +1,29 @@
+"""What a user can cause: each error says the rule, what came, and what to do."""
+
+
+class BitmosaicError(Exception):
+    """Everything that a user's input can cause."""
+
+
+class InvalidDataError(BitmosaicError, ValueError):
+    """An array, a view or a set of labels that cannot be used as it is."""
+
+
+class ViewMismatchError(InvalidDataError):
+    """Views that do not fit each other, or do not fit the fitted model."""
+
+
+class DataTypeError(BitmosaicError, TypeError):
+    """Data of a kind that is not supported at all, such as sparse matrices."""
+
+
+class ParameterError(BitmosaicError, ValueError):
+    """A parameter outside its range, or one that contradicts another."""
+
+
+class FileFormatError(BitmosaicError, ValueError):
+    """A file that is not what its place or name promises."""
+
+
+class ModelFileError(FileFormatError):
+    """A model file that was cut, changed, made by hand, or written by a newer version."""

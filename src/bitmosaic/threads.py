@@ -1,0 +1,58 @@
+"""Every thread of the numerics: fixed pieces of work, results taken in order.
+
+BLAS runs on one thread inside a piece, so a piece gives the same bits whatever the number of threads; the
+caller adds the results up in the order of the pieces. Kernels release the GIL, hence plain threads.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from threadpoolctl import threadpool_limits
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def available_threads(n_threads: int | None = None) -> int:
+    """The number of threads to use: as asked, or every core this process may run on."""
+    if n_threads is not None:
+        return n_threads
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def single_threaded_blas():
+    """A context in which BLAS and LAPACK keep to the calling thread."""
+    return threadpool_limits(limits=1, user_api="blas")
+
+
+def in_order(work: Callable[[Item], Result], items: Iterable[Item], n_threads: int) -> Iterator[Result]:
+    """Yield ``work(item)`` in the order of the items, computed by `n_threads` threads.
+
+    At most two results per thread wait to be taken, so memory stays bounded.
+    """
+    if n_threads == 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(n_threads) as pool:
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) >= 2 * n_threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def row_ranges(n_rows: int, step: int) -> Iterator[slice]:
+    """Cut ``range(n_rows)`` into slices of `step` rows; the last one may be shorter."""
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))

@@ -27,3 +27,7 @@ class FileFormatError(BitmosaicError, ValueError):
 
 class ModelFileError(FileFormatError):
     """A model file that was cut, changed, made by hand, or written by a newer version."""
+
+
+class MissingFileError(BitmosaicError, FileNotFoundError):
+    """A file or folder that is not where it was said to be."""

@@ -1,0 +1,142 @@
+"""±1 <-> packed bytes, Hamming distance, sums of codes: kernels spread over threads, and their NumPy versions.
+
+A packed code is a row of bytes, `n_bits / 8` of them; the first bit is the highest of the first byte, as in
+`np.packbits`. Bit 1 stands for +1 and bit 0 for -1.
+"""
+
+import numpy as np
+
+from bitmosaic import kernels
+from bitmosaic.threads import in_order, row_ranges
+
+ROWS_PER_PIECE = 16_384  # a fixed cut, so that float sums do not depend on the number of threads
+
+_BITS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.int64)  # (256, 8)
+
+
+def pack(signs):
+    """±1 (or any real numbers, 0 counts as +1) (n, n_bits) -> packed codes (n, n_bits/8) uint8."""
+    signs = np.asarray(signs)
+    if signs.shape[-1] % 8:
+        raise ValueError(f"The number of bits must be a multiple of 8; got {signs.shape[-1]}.")
+    return np.packbits(signs >= 0, axis=-1)
+
+
+def unpack(codes, dtype=np.float32):
+    """Packed codes (n, n_bits/8) uint8 -> ±1 (n, n_bits) of `dtype`."""
+    signs = np.unpackbits(codes, axis=-1).astype(dtype)
+    signs *= 2
+    signs -= 1
+    return signs
+
+
+def as_words(codes):
+    """Packed codes (n, b) uint8 -> (n, ceil(b/8)) uint64; rows are padded with zero bytes."""
+    missing = -codes.shape[1] % 8
+    if missing:
+        codes = np.pad(codes, ((0, 0), (0, missing)))
+    return np.ascontiguousarray(codes).view(np.uint64)
+
+
+def half_byte_table(centers, bit_weights):
+    """The cost of each half-byte of a code for each center: (2b, 16, c) float32, for `weighted_distances`."""
+    center_bits = np.unpackbits(centers, axis=1).reshape(len(centers), -1, 1, 4)  # (c, 2b, 1, 4)
+    value_bits = _BITS_OF_BYTE[:16, 4:]  # (16, 4)
+    costs = (center_bits != value_bits) * bit_weights.reshape(-1, 1, 4)  # (c, 2b, 16, 4)
+    return np.ascontiguousarray(costs.sum(-1).transpose(1, 2, 0), dtype=np.float32)
+
+
+def hamming_distances(codes, centers, bit_weights=None, n_threads=1):
+    """Distances of packed codes (n, b) to packed centers (c, b): (n, c) int32, or float32 with bit weights.
+
+    With weights the distance is Σ_k d_k [b_k ≠ q_k].
+    """
+    if bit_weights is None:
+        table, words = None, as_words(centers)
+        out = np.empty((len(codes), len(centers)), np.int32)
+    else:
+        table, words = half_byte_table(centers, bit_weights), None
+        out = np.empty((len(codes), len(centers)), np.float32)
+
+    def measure(rows):
+        if table is None:
+            kernels.hamming_distances(as_words(codes[rows]), words, out[rows])
+        else:
+            kernels.weighted_distances(np.ascontiguousarray(codes[rows]), table, out[rows])
+
+    _run(measure, len(codes), n_threads)
+    return out
+
+
+def nearest_centers(codes, centers, bit_weights=None, n_threads=1):
+    """The nearest center of each code, the lowest index among equals, and its distance: (n,) int32 and (n,)."""
+    labels = np.empty(len(codes), np.int32)
+    if bit_weights is None:
+        words = as_words(centers)
+        distances = np.empty(len(codes), np.int32)
+
+        def assign(rows):
+            kernels.nearest_centers(as_words(codes[rows]), words, labels[rows], distances[rows])
+
+    else:
+        table = half_byte_table(centers, bit_weights)
+        distances = np.empty(len(codes), np.float32)
+
+        def assign(rows):
+            kernels.nearest_weighted(np.ascontiguousarray(codes[rows]), table, labels[rows], distances[rows])
+
+    _run(assign, len(codes), n_threads)
+    return labels, distances
+
+
+def cluster_bit_sums(codes, labels, n_clusters, sample_weight=None, n_threads=1):
+    """S: the sum of the ±1 codes of each cluster, (n_clusters, n_bits) int64, or float64 with sample weights."""
+    shape = (n_clusters, 8 * codes.shape[1])
+
+    def add_up(rows):
+        block, owners = np.ascontiguousarray(codes[rows]), labels[rows]
+        if sample_weight is None:
+            ones = np.zeros(shape, np.int64)
+            kernels.count_ones(block, _BITS_OF_BYTE, owners, ones)
+            return 2 * ones - np.bincount(owners, minlength=n_clusters)[:, None]
+        weights = sample_weight[rows]
+        ones = np.zeros(shape)
+        kernels.weigh_ones(block, _BITS_OF_BYTE, owners, weights, ones)
+        return 2 * ones - np.bincount(owners, weights, minlength=n_clusters)[:, None]
+
+    total = np.zeros(shape, np.int64 if sample_weight is None else np.float64)
+    for part in in_order(add_up, row_ranges(len(codes), ROWS_PER_PIECE), _useful(n_threads, len(codes))):
+        total += part
+    return total
+
+
+def _run(work, n_rows, n_threads):
+    for _ in in_order(work, row_ranges(n_rows, ROWS_PER_PIECE), _useful(n_threads, n_rows)):
+        pass
+
+
+def _useful(n_threads, n_rows):
+    return max(1, min(n_threads, -(-n_rows // ROWS_PER_PIECE)))
+
+
+# The same in plain NumPy: what the kernels must agree with.
+
+
+def hamming_distances_numpy(codes, centers, bit_weights=None):
+    """(n, c) int64, or float64 with bit weights."""
+    differ = np.unpackbits(codes[:, None] ^ centers[None], axis=2)  # (n, c, n_bits)
+    return differ.sum(2, dtype=np.int64) if bit_weights is None else differ @ np.asarray(bit_weights, float)
+
+
+def nearest_centers_numpy(codes, centers, bit_weights=None):
+    distances = hamming_distances_numpy(codes, centers, bit_weights)
+    return distances.argmin(1), distances.min(1)
+
+
+def cluster_bit_sums_numpy(codes, labels, n_clusters, sample_weight=None):
+    signs = unpack(codes, np.float64)
+    if sample_weight is not None:
+        signs *= np.asarray(sample_weight)[:, None]
+    sums = np.zeros((n_clusters, signs.shape[1]))
+    np.add.at(sums, labels, signs)
+    return sums

@@ -1,0 +1,87 @@
+"""View -> embedding: each sample becomes its similarities to a few anchors."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+# Matrix products treat every row alike only in whole groups of rows: blocks are padded to a multiple of this, so that
+# an image gets the same code alone, in a batch, or in the training data.
+ROW_GROUP = 64
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """ψ of one view: exp(-‖x - a‖²/γ) for each anchor a, minus its mean over the training data.
+
+    Samples are moved by `offset` and multiplied by `factor` first; `anchors` already are.
+    """
+
+    offset: np.ndarray  # (d,) float32
+    factor: np.ndarray  # (d,) float32
+    anchors: np.ndarray  # (l, d) float32
+    gamma: float
+    mean: np.ndarray  # (l,) float32
+
+    @property
+    def n_anchors(self):
+        return len(self.anchors)
+
+    def normalise(self, X):
+        """Raw float32 rows (n, d) -> padded, centred, scaled rows, zero where missing; and which are missing."""
+        n, d = X.shape
+        rows = np.zeros((-(-n // ROW_GROUP) * ROW_GROUP, d), np.float32)
+        missing = np.ones(len(rows), bool)
+        missing[:n] = np.isnan(X[:, 0])
+        np.subtract(X, self.offset, out=rows[:n])
+        rows[:n] *= self.factor
+        rows[missing] = 0
+        return rows, missing
+
+    def __call__(self, X):
+        """Raw float32 rows (n, d) -> Z (n padded to a multiple of ROW_GROUP, l), and which rows are missing.
+
+        Missing and padded rows of Z are zero: they drop out of every sum.
+        """
+        rows, missing = self.normalise(X)
+        Z = squared_distances(rows, self.anchors)
+        Z *= np.float32(-1 / self.gamma)
+        np.exp(Z, out=Z)
+        return subtract_mean(Z, self.mean, missing), missing
+
+    def centred(self, mean):
+        return replace(self, mean=np.asarray(mean, np.float32))
+
+
+def subtract_mean(Z, mean, missing):
+    """Z - mean in place, zero where missing."""
+    Z -= mean
+    Z[missing] = 0
+    return Z
+
+
+def squared_distances(X, anchors):
+    """‖x - a‖² by one matrix product: (n, l) float32, never negative."""
+    D = X @ anchors.T
+    D *= -2
+    D += np.einsum("ij,ij->i", X, X)[:, None]
+    D += np.einsum("ij,ij->i", anchors, anchors)
+    return np.maximum(D, 0, out=D)
+
+
+def fit_embedding(offset, factor, anchor_rows, probe_rows, probe_is_anchor, kernel_width):
+    """Anchors and width of one view, from raw rows; the mean is still zero.
+
+    γ = 2σ², σ = kernel_width · 2 · the mean distance of a probe to its nearest anchor. `probe_is_anchor` (p,) has the
+    index of the anchor that is the probe itself, or -1: a sample is not its own neighbour.
+    """
+    blank = Embedding(offset, factor, np.empty((0, len(offset)), np.float32), 1.0, np.empty(0, np.float32))
+    anchors = blank.normalise(anchor_rows)[0][: len(anchor_rows)]
+    probes = blank.normalise(probe_rows)[0]
+    D = squared_distances(probes, anchors)[: len(probe_rows)]
+    own = np.flatnonzero(probe_is_anchor >= 0)
+    D[own, probe_is_anchor[own]] = np.inf
+    nearest = np.sqrt(D.min(1).astype(np.float64))
+    nearest = nearest[np.isfinite(nearest)]
+    sigma = 2 * kernel_width * (nearest.mean() if nearest.size else 0.0)
+    gamma = 2 * sigma**2 if sigma > 0 else 1.0
+    return Embedding(offset, factor, anchors, float(gamma), np.zeros(len(anchors), np.float32))

@@ -1,0 +1,444 @@
+"""The HSIC estimator: translates parameters, calls the solver, keeps the result."""
+
+import warnings
+from numbers import Integral, Real
+from os import PathLike
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bitmosaic.codes import nearest_centers
+from bitmosaic.embedding import Embedding
+from bitmosaic.errors import BitmosaicError, InvalidDataError, ParameterError, ViewMismatchError
+from bitmosaic.model_file import read_model, require, write_model
+from bitmosaic.solver.blocks import Blocks
+from bitmosaic.solver.clustering import plain_if_equal
+from bitmosaic.solver.loop import encode
+from bitmosaic.solver.memory import parse_memory
+from bitmosaic.solver.scan import scan
+from bitmosaic.solver.train import Model, Options, train
+from bitmosaic.threads import available_threads, single_threaded_blas
+from bitmosaic.views import Views, as_views
+
+AUTO_TRAIN_SIZE = 50_000
+
+
+class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """Highly-economized Scalable Image Clustering: a common binary code and a cluster for every image.
+
+    Several kinds of features of the same images ("views") are compressed into one binary code per image while the
+    clusters are learned on those codes. Views are given as a list of (n, d_v) arrays, a dict of name -> array, one 2-D
+    array, memory maps, the path of a views folder or file, or a :class:`bitmosaic.views.Views`. They are read in blocks. A row of NaN
+    in one view means that this image lacks that view.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    n_bits : int, default=128
+        Length of a code, a multiple of 8.
+    n_anchors : int, default=1000
+        Samples of each view to which similarities are taken; at most all training rows.
+    shared_ratio : float, default=0.2
+        Share of the bits whose projection all views have in common. With one view there are none.
+    start : {"rotation", "consensus"}, default="rotation"
+        First codes: principal components of the mean embedding after a random rotation, or the directions on which
+        the views agree.
+    norm : {"l21", "frobenius"}, default="l21"
+        How codes are compared with their centroids: one norm per bit, which damps bad bits, or plain squares (HSIC-F).
+    joint : bool, default=True
+        Learn codes and clusters together. False learns the codes first (HSIC-TS).
+    ridge, variance_reward : float, default=1e-3
+        λ1, and λ2/N, of the objective.
+    coupling : float or "auto", default="auto"
+        λ3: how much the clusters pull at the codes. "auto" is 15% of the pull of all views together.
+    balance : float, default=1e-3
+        ν, in units of the number of samples and the typical bit weight: how much a centroid should have as many +1 as
+        -1. HSIC-U has balance=0 and variance_reward=0.
+    view_exponent : float, default=5
+        r > 1; large values make the view weights more equal.
+    anchors : {"same", "per_view"}, default="same"
+        Whether the anchors are the same images in every view. Where too few images have all views, they are not.
+    standardize : bool, default=True
+        Divide each column by its standard deviation. False only centres the columns.
+    kernel_width : float, default=1
+        The width of the similarities, relative to twice the mean distance to the nearest anchor.
+    max_iter, cluster_iter : int, default=10
+        Outer iterations, and rounds of centroids and assignment inside each.
+    n_init : int, default=10
+        Seedings of the centroids that are tried on the first codes.
+    tol : float, default=1e-4
+        Stop when an iteration lowers the objective by less than this share.
+    train_size : int, float or "auto", default="auto"
+        How many rows (or which share) the projections are learned on; all rows are encoded and clustered. "auto" is
+        at most 50,000.
+    memory_limit : int, str or None, default=None
+        Bound on what the fit allocates beside its input and output, e.g. "512MB". Blocks of similarities that do not
+        fit are computed again when needed. None is a quarter of the machine's memory. The result does not depend on it.
+    chunk_size : int or None, default=None
+        At most this many rows are read at a time. The result does not depend on it.
+    n_threads : int or None, default=None
+        None is every core. The result does not depend on it.
+    random_state : int, RandomState or None, default=None
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    labels_ : (n,) int32
+    codes_ : (n, n_bits/8) uint8, packed as by ``np.packbits``
+    cluster_centers_ : (n_clusters, n_bits/8) uint8, packed
+    view_weights_ : (n_views,) α, positive, sum 1
+    objective_ : float, of the training rows
+    objective_history_ : list of (iteration, step, objective)
+    n_iter_ : int
+    view_names_ : list of str
+    """
+
+    _parameter_constraints: dict = {  # noqa: RUF012 (scikit-learn's contract)
+        "n_clusters": [Interval(Integral, 1, None, closed="left")],
+        "n_bits": [Interval(Integral, 8, None, closed="left")],
+        "n_anchors": [Interval(Integral, 1, None, closed="left")],
+        "shared_ratio": [Interval(Real, 0, 1, closed="both")],
+        "start": [StrOptions({"rotation", "consensus"})],
+        "norm": [StrOptions({"l21", "frobenius"})],
+        "joint": ["boolean"],
+        "ridge": [Interval(Real, 0, None, closed="neither")],
+        "variance_reward": [Interval(Real, 0, 1, closed="left")],
+        "coupling": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "balance": [Interval(Real, 0, None, closed="left")],
+        "view_exponent": [Interval(Real, 1, None, closed="neither")],
+        "anchors": [StrOptions({"same", "per_view"})],
+        "standardize": ["boolean"],
+        "kernel_width": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "cluster_iter": [Interval(Integral, 1, None, closed="left")],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "train_size": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="right"),
+            StrOptions({"auto"}),
+        ],
+        "memory_limit": [Interval(Integral, 1, None, closed="left"), str, None],
+        "chunk_size": [Interval(Integral, 1, None, closed="left"), None],
+        "n_threads": [Interval(Integral, 1, None, closed="left"), None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        n_clusters=8,
+        *,
+        n_bits=128,
+        n_anchors=1000,
+        shared_ratio=0.2,
+        start="rotation",
+        norm="l21",
+        joint=True,
+        ridge=1e-3,
+        variance_reward=1e-3,
+        coupling="auto",
+        balance=1e-3,
+        view_exponent=5.0,
+        anchors="same",
+        standardize=True,
+        kernel_width=1.0,
+        max_iter=10,
+        cluster_iter=10,
+        n_init=10,
+        tol=1e-4,
+        train_size="auto",
+        memory_limit=None,
+        chunk_size=None,
+        n_threads=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_clusters = n_clusters
+        self.n_bits = n_bits
+        self.n_anchors = n_anchors
+        self.shared_ratio = shared_ratio
+        self.start = start
+        self.norm = norm
+        self.joint = joint
+        self.ridge = ridge
+        self.variance_reward = variance_reward
+        self.coupling = coupling
+        self.balance = balance
+        self.view_exponent = view_exponent
+        self.anchors = anchors
+        self.standardize = standardize
+        self.kernel_width = kernel_width
+        self.max_iter = max_iter
+        self.cluster_iter = cluster_iter
+        self.n_init = n_init
+        self.tol = tol
+        self.train_size = train_size
+        self.memory_limit = memory_limit
+        self.chunk_size = chunk_size
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def paper(cls, n_clusters=8, **changes):
+        """HSIC with exactly the settings of the paper: 128 bits, 1000 anchors, all rows, λ3 = 1e-5, 10 iterations."""
+        settings = {
+            "n_bits": 128,
+            "n_anchors": 1000,
+            "shared_ratio": 0.2,
+            "start": "rotation",
+            "norm": "l21",
+            "joint": True,
+            "ridge": 1e-3,
+            "variance_reward": 1e-3,
+            "coupling": 1e-5,
+            "view_exponent": 5.0,
+            "standardize": False,
+            "max_iter": 10,
+            "cluster_iter": 10,
+            "tol": 0.0,
+            "train_size": 1.0,
+        }
+        return cls(n_clusters, **(settings | changes))
+
+    # ---- fit
+
+    def fit(self, X, y=None):
+        """Learn codes and clusters from views. `y` is ignored."""
+        views = self._views_to_fit(X)
+        options = self._options(views.n_rows)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+
+        def report(message):
+            if self.verbose:
+                print(f"HSIC: {message}", flush=True)
+
+        trained = train(views, options, np.random.default_rng(seed), report)
+        self._keep(trained.model)
+        self.labels_, self.codes_ = trained.labels, trained.codes
+        self.view_weights_, self.n_iter_ = trained.alpha, trained.n_iter
+        self.objective_history_, self.objective_ = trained.history, trained.history[-1][2]
+        self._warn(trained.converged)
+        return self
+
+    def _views_to_fit(self, X):
+        try:
+            self._validate_params()
+        except InvalidParameterError as error:
+            raise ParameterError(str(error)) from None
+        if self.n_bits % 8:
+            raise ParameterError(f"n_bits must be a multiple of 8; got {self.n_bits}.")
+        views = as_views(X)
+        self._check_columns(X, views, reset=True)
+        n = views.n_rows
+        if n < self.n_clusters:
+            raise InvalidDataError(
+                f"There must be at least as many samples as clusters; n_samples={n} should be >= "
+                f"n_clusters={self.n_clusters}. Lower n_clusters."
+            )
+        self.view_names_ = list(views.names)
+        return views
+
+    def _options(self, n):
+        if self.train_size == "auto":
+            n_train = min(n, AUTO_TRAIN_SIZE)
+        elif isinstance(self.train_size, Integral):
+            n_train = min(n, self.train_size)
+        else:
+            n_train = max(1, round(self.train_size * n))
+        if n_train < self.n_clusters:
+            raise ParameterError(
+                f"train_size must give at least n_clusters={self.n_clusters} rows; {self.train_size!r} of {n} gives "
+                f"{n_train}. Raise it."
+            )
+        same_name = (
+            "n_clusters n_bits n_anchors shared_ratio standardize kernel_width start norm joint ridge variance_reward "
+            "balance view_exponent max_iter cluster_iter n_init tol chunk_size"
+        ).split()
+        return Options(
+            **{name: getattr(self, name) for name in same_name},
+            same_anchors=self.anchors == "same",
+            coupling=None if self.coupling == "auto" else self.coupling,
+            n_train=n_train,
+            memory_limit=parse_memory(self.memory_limit),
+            n_threads=available_threads(self.n_threads),
+        )
+
+    def _keep(self, model):
+        self._model = model
+        self.cluster_centers_ = model.centers
+        self._n_features_out = model.centers.shape[1]
+
+    def _warn(self, converged):
+        found = len(np.unique(self.labels_))
+        if found < self.n_clusters:
+            warnings.warn(
+                f"There are fewer distinct codes than n_clusters={self.n_clusters}: {found} clusters were found. "
+                "Many images may be alike, or n_bits too small.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        elif not converged and self.tol > 0:
+            warnings.warn(
+                f"The objective was still falling by more than tol={self.tol} after max_iter={self.max_iter} "
+                "iterations. Raise max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    # ---- new images
+
+    def transform(self, X):
+        """Packed codes (n, n_bits/8) uint8 of images seen through all or some of the fitted views."""
+        return self._encode(X)
+
+    def predict(self, X):
+        """The cluster of each image, from all or some of the fitted views (a dict names them)."""
+        codes = self._encode(X)
+        weights = plain_if_equal(self._model.bit_weights)
+        return nearest_centers(codes, self.cluster_centers_, weights, available_threads(self.n_threads))[0]
+
+    def _encode(self, X):
+        views, numbers = self._views_to_encode(X)
+        model, n_threads = self._model, available_threads(self.n_threads)
+        with single_threaded_blas():
+            scan(views, n_threads)
+            embeddings = [model.embeddings[v] for v in numbers]
+            blocks = Blocks(views.arrays, embeddings, chunk_size=self.chunk_size, n_threads=n_threads)
+            return encode(blocks, [model.projections[v] for v in numbers], model.weights[numbers])
+
+    def _views_to_encode(self, X):
+        """The given views, and which of the fitted ones they are."""
+        check_is_fitted(self)
+        views = as_views(X)
+        fitted = self.view_names_
+        if isinstance(X, dict | Views | str | PathLike):
+            unknown = [name for name in views.names if name not in fitted]
+            if unknown:
+                raise ViewMismatchError(
+                    f"Views must be among those the model was fitted on, {fitted}; got {unknown}. Rename or drop them."
+                )
+            numbers = [fitted.index(name) for name in views.names]
+        elif len(views) == len(fitted):
+            numbers = list(range(len(fitted)))
+        else:
+            raise ViewMismatchError(
+                f"A list of views must have all of {fitted}, in this order; got {len(views)} views. "
+                "Pass a dict of name -> array to use some of them."
+            )
+        self._check_columns(X, views, reset=False)
+        for name, width, v in zip(views.names, views.widths, numbers, strict=True):
+            expected = len(self._model.embeddings[v].offset)
+            if width != expected:
+                raise ViewMismatchError(
+                    f"A view must have as many columns as at fit; view {name!r} had {expected}, got {width}. "
+                    "Was it made by another extractor?"
+                )
+        return views, numbers
+
+    def _check_columns(self, X, views, reset):
+        """scikit-learn's checks of names and number of columns, for input that is one table."""
+        if len(views) == 1 and not isinstance(X, dict | Views | str | PathLike | list | tuple):
+            try:
+                validate_data(self, X, reset=reset, skip_check_array=True)
+            except ValueError as error:
+                raise ViewMismatchError(str(error)) from None
+        elif reset:
+            self.n_features_in_ = sum(views.widths)
+
+    # ---- files
+
+    def save(self, path):
+        """Write the fitted model as one file that holds no code: safetensors with a JSON manifest."""
+        check_is_fitted(self)
+        arrays = {
+            "labels": self.labels_,
+            "codes": self.codes_,
+            "view_weights": self.view_weights_,
+            "centers": self.cluster_centers_,
+            "bit_weights": self._model.bit_weights,
+            "weights": self._model.weights,
+        }
+        for v, (embedding, P) in enumerate(zip(self._model.embeddings, self._model.projections, strict=True)):
+            arrays |= {f"view{v}.{name}": getattr(embedding, name) for name in ("offset", "factor", "anchors", "mean")}
+            arrays[f"view{v}.projection"] = P
+        parameters = self.get_params()
+        if not isinstance(self.random_state, Integral | None):
+            parameters["random_state"] = None  # a generator's state is not a parameter that can be read back
+        facts = {
+            "parameters": {name: _plain(value) for name, value in parameters.items()},
+            "view_names": self.view_names_,
+            "gammas": [embedding.gamma for embedding in self._model.embeddings],
+            "n_iter": self.n_iter_,
+            "objective_history": self.objective_history_,
+            "n_features_in": self.n_features_in_,
+            "feature_names_in": [str(n) for n in getattr(self, "feature_names_in_", [])],
+        }
+        write_model(path, "HSIC", arrays, facts)
+
+    @classmethod
+    def load(cls, path):
+        """Read a model written by :meth:`save`. Nothing in the file is executed."""
+        arrays, facts = read_model(path, "HSIC")
+        try:
+            model = cls(**facts["parameters"])
+            model._restore(arrays, facts, path)
+        except BitmosaicError:
+            raise
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            require(False, f"a part is missing or of the wrong kind ({error})", path)
+        return model
+
+    def _restore(self, arrays, facts, path):
+        self.view_names_ = facts["view_names"]
+        self.n_iter_, self.n_features_in_ = facts["n_iter"], facts["n_features_in"]
+        self.objective_history_ = [tuple(entry) for entry in facts["objective_history"]]
+        self.objective_ = self.objective_history_[-1][2]
+        if facts["feature_names_in"]:
+            self.feature_names_in_ = np.array(facts["feature_names_in"], object)
+        self.labels_, self.codes_, self.view_weights_ = arrays["labels"], arrays["codes"], arrays["view_weights"]
+        embeddings, projections = [], []
+        for v, gamma in enumerate(facts["gammas"]):
+            parts = [arrays[f"view{v}.{name}"] for name in ("offset", "factor", "anchors", "mean")]
+            embeddings.append(Embedding(*parts[:3], float(gamma), parts[3]))
+            projections.append(arrays[f"view{v}.projection"])
+        self._keep(
+            Model(embeddings, projections, arrays["weights"], arrays["centers"], arrays["bit_weights"])
+        )
+        m, K, c, n = len(self.view_names_), self.n_bits, self.n_clusters, len(self.labels_)
+        expected = {
+            "labels": (n,),
+            "codes": (n, K // 8),
+            "view_weights": (m,),
+            "weights": (m,),
+            "centers": (c, K // 8),
+            "bit_weights": (K,),
+        }
+        for v, embedding in enumerate(embeddings):
+            l, d = embedding.anchors.shape
+            expected |= {f"view{v}.offset": (d,), f"view{v}.factor": (d,), f"view{v}.anchors": (l, d)}
+            expected |= {f"view{v}.mean": (l,), f"view{v}.projection": (l, K)}
+        for name, shape in expected.items():
+            require(
+                arrays[name].shape == shape, f"{name} has shape {arrays[name].shape} where {shape} is needed", path
+            )
+        require(len(arrays) == len(expected), f"it holds {len(arrays)} arrays where {len(expected)} are needed", path)
+        require(len(embeddings) == m, f"it names {m} views and holds {len(embeddings)}", path)
+        if n:
+            require(0 <= self.labels_.min() and self.labels_.max() < c, "a label names no cluster", path)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True  # a row of NaN is a missing view
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def _plain(value):
+    """A parameter as JSON has it."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,1 @@
+"""Views' embeddings -> codes and clusters: Algorithm 1, one pure function per equation."""

@@ -1,0 +1,167 @@
+"""Algorithm 1: embeddings -> projections, codes, centroids, labels and view weights, in turn."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from bitmosaic.codes import cluster_bit_sums, pack, unpack
+from bitmosaic.solver import steps
+from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parameters of the objective and of the loop, in the paper's symbols."""
+
+    n_clusters: int
+    K: int  # bits
+    K_S: int  # shared bits, the first ones
+    ridge: float  # λ1
+    variance_reward: float  # λ2/N
+    coupling: float  # λ3; 0 learns the codes first and the clusters afterwards (HSIC-TS)
+    balance: float  # ν
+    norm: steps.L21 | steps.Frobenius
+    exponent: float  # r
+    max_iter: int  # t
+    cluster_iter: int  # κ
+    n_init: int
+    tol: float
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What Algorithm 1 has learned from the training rows."""
+
+    Ps: list[np.ndarray]  # (l, K) for each view
+    weights: np.ndarray  # (m,) w_v = α_v^r · N/N_v
+    alpha: np.ndarray  # (m,)
+    clustering: Clustering
+    codes: np.ndarray  # (n, K/8) uint8, of the training rows
+    history: list[tuple[int, str, float]]  # (iteration, step, objective)
+    n_iter: int
+    converged: bool
+
+
+def learn(blocks, n_present, start, start_rows, settings, rng, report: Callable[[int, float, float], None]):
+    """Run Algorithm 1 on the training rows in `blocks`.
+
+    n_present (m,): how many of them have each view · start_rows: which of them `start.labels` speaks of ·
+    report(iteration, objective, share of bits that changed) is called after each iteration.
+    """
+    s, n, m = settings, blocks.n_rows, len(blocks.embeddings)
+    grams = blocks.grams()
+    factors = [steps.regularised_factor(G, s.ridge, s.variance_reward) for G in grams]
+    fairness = n / n_present  # a view that fewer rows have is judged by its mean loss, not by its smaller sum
+    alpha = np.full(m, 1 / m)
+    weights = alpha**s.exponent * fairness
+
+    codes = np.zeros((n, s.K // 8), np.uint8)
+    ZtBs, _ = new_codes(blocks, codes, start.projections, np.ones(m))
+    problem = Problem(codes, s.norm, s.balance, n_threads=blocks.n_threads)
+    clustering = first_clusters(problem, start, start_rows, s, rng)
+
+    history: list[tuple[int, str, float]] = []
+
+    def note(step, coding, grouping):
+        history.append((n_iter, step, coding + s.coupling * grouping))
+
+    def losses():
+        views = zip(n_present, grams, Ps, ZtBs, strict=True)
+        return np.array(
+            [steps.view_loss(n_v, s.K, G, P, ZtB, s.ridge, s.variance_reward) for n_v, G, P, ZtB in views]
+        )
+
+    converged, n_iter, before = False, 0, np.inf
+    while not converged and n_iter < s.max_iter:
+        n_iter += 1
+        Ps = projections(grams, factors, ZtBs, weights, s)
+        note("P", weights @ losses(), clustering.objective)
+
+        ZtBs, flips = new_codes(blocks, codes, Ps, weights, clustering_pull(problem, clustering, s))
+        coding = weights @ losses()
+        note("B", coding, problem.objective(problem.sums(clustering.labels, s.n_clusters), clustering.Q))
+
+        if s.coupling > 0:
+            on_step = partial(lambda step, grouping, coding: note(step, coding, grouping), coding=coding)
+            clustering = refine(problem, clustering.Q, s.cluster_iter, on_step, clustering.labels)
+
+        alpha = steps.view_weights(losses() * fairness, s.exponent)
+        weights = alpha**s.exponent * fairness
+        note("α", weights @ losses(), clustering.objective)
+
+        objective = history[-1][2]
+        converged = flips == 0 or before - objective <= s.tol * abs(objective)
+        before = objective
+        report(n_iter, objective, flips / (n * s.K))
+
+    Ps = projections(grams, factors, ZtBs, weights, s)
+    note("P", weights @ losses(), clustering.objective)
+    return Learned(Ps, weights, alpha, clustering, codes, history, n_iter, converged)
+
+
+def projections(grams, factors, ZtBs, weights, s):
+    """P_v = [P_S, P_I_v] for every view: (l, K) float64    [eq. 12, 13]"""
+    P_Is = [steps.individual_projection(F, ZtB[:, s.K_S :]) for F, ZtB in zip(factors, ZtBs, strict=True)]
+    if s.K_S == 0:
+        return P_Is
+    P_S = steps.shared_projection(grams, [ZtB[:, : s.K_S] for ZtB in ZtBs], weights, s.ridge, s.variance_reward)
+    return [np.hstack([P_S, P_I]) for P_I in P_Is]
+
+
+def clustering_pull(problem, clustering, s):
+    """λ3 Q D (c, K) and the labels: what the clusters say of each bit; None where they are learned afterwards."""
+    if s.coupling == 0:
+        return None
+    S = problem.sums(clustering.labels, s.n_clusters)
+    d = problem.norm.weights(steps.squared_residuals(S, clustering.Q, problem.total_weight))
+    return steps.centroid_pull(clustering.Q, d, s.coupling), clustering.labels
+
+
+def new_codes(blocks, codes, Ps, weights, pull=None):
+    """B = sgn(Σ w_v Z_v P_v + λ3 Q[labels] D), written into `codes`, and Z_vᵀB in the same pass    [eq. 18]
+
+    Returns Z_vᵀB (l, K) float64 for every view, and how many bits changed.
+    """
+    Ps = [P.astype(np.float32) for P in Ps]
+
+    def one_block(rows, Zs):
+        n = rows.stop - rows.start
+        R = steps.vote(Zs, Ps, weights)
+        if pull is not None:
+            R[:n] += pull[0][pull[1][rows]]
+        packed = pack(R)  # rows of padding too: their Z is zero, so they add nothing to ZᵀB
+        flips = int(np.bitwise_count(packed[:n] ^ codes[rows]).sum())
+        codes[rows] = packed[:n]
+        B = unpack(packed)
+        return [Z.T @ B for Z in Zs], flips
+
+    totals = [np.zeros(P.shape) for P in Ps]
+    all_flips = 0
+    for parts, flips in blocks.sweep(one_block):
+        all_flips += flips
+        for total, part in zip(totals, parts, strict=True):
+            total += part
+    return totals, all_flips
+
+
+def encode(blocks, Ps, weights):
+    """b = sgn(Σ_{v present} w_v ψ(x_v) P_v) for every row: packed codes, training and new images alike."""
+    codes = np.empty((blocks.n_rows, Ps[0].shape[1] // 8), np.uint8)
+
+    def one_block(rows, Zs):
+        codes[rows] = pack(steps.vote(Zs, Ps, weights)[: rows.stop - rows.start])
+
+    for _ in blocks.sweep(one_block):
+        pass
+    return codes
+
+
+def first_clusters(problem, start, start_rows, s, rng):
+    """Clusters of the first codes: around the start's labels, or the best of a few seedings."""
+    if start.labels is None:
+        return best_of(problem, s.n_clusters, s.n_init, s.cluster_iter, rng)
+    S = cluster_bit_sums(problem.codes[start_rows], start.labels.astype(np.int32), s.n_clusters)
+    Q = np.where(S >= 0, 1, -1).astype(np.int8)
+    return refine(problem, Q, max_iter=0)

@@ -1,0 +1,138 @@
+"""One pure function per equation of the paper. `docs/math.md` is the ledger: equation, formula, test, deviation.
+
+Rows are samples. Z_v (N, l) embeddings · G_v = Z_vᵀZ_v (l, l) · B (N, K) codes in ±1 · P_v (l, K) projections ·
+Q (c, K) centroids in ±1 · S (c, K) sums of the codes of each cluster · d (K,) bit weights · w_v = α_v^r · N/N_v.
+The pass over the data is in `loop.py`: it only ever needs Z_vᵀB, so every step here is small.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+# ---- projections
+
+
+def regularised_factor(gram, ridge, variance_reward):
+    """Cholesky factor of (1 - λ2/N) G + λ1 I.
+
+    G is summed from float32 products; where rounding outweighs λ1 the ridge grows until the factor exists.
+    """
+    A = (1 - variance_reward) * gram
+    diagonal = np.einsum("ii->i", A)
+    rounding = np.finfo(np.float32).eps * max(diagonal.mean(), np.finfo(np.float32).tiny)
+    diagonal += ridge
+    while True:
+        try:
+            return cho_factor(A, lower=True)
+        except LinAlgError:
+            diagonal += rounding
+            rounding *= 10
+
+
+def shared_projection(grams, ZtBs, weights, ridge, variance_reward):
+    """P_S = ((1-λ2/N) Σ w_v G_v + λ1 Σ w_v I)⁻¹ Σ w_v Z_vᵀB_S    [eq. 12]"""
+    G = sum(w * G_v for w, G_v in zip(weights, grams, strict=True))
+    ZtB = sum(w * ZtB_v for w, ZtB_v in zip(weights, ZtBs, strict=True))
+    return cho_solve(regularised_factor(G, ridge * sum(weights), variance_reward), ZtB)  # (l, K_S)
+
+
+def individual_projection(gram_factor, ZtB):
+    """P_I = ((1-λ2/N) G + λ1 I)⁻¹ ZᵀB_I    [eq. 13]"""
+    return cho_solve(gram_factor, ZtB)  # (l, K_I)
+
+
+# ---- codes
+
+
+def vote(Zs, Ps, weights):
+    """R = Σ w_v Z_v P_v, what the views say of each bit    [eq. 18, first term]"""
+    R = np.float32(weights[0]) * (Zs[0] @ Ps[0])
+    for Z, P, w in zip(Zs[1:], Ps[1:], weights[1:], strict=True):
+        R += np.float32(w) * (Z @ P)
+    return R  # (n, K)
+
+
+def centroid_pull(Q, d, coupling):
+    """λ3 Q D; the row of its cluster is added to what the views say of a sample    [eq. 18, second term]"""
+    return (coupling * Q * d).astype(np.float32)  # (c, K)
+
+
+# ---- clusters
+
+
+@dataclass(frozen=True)
+class Frobenius:
+    """Σ_k d_k ‖u_k‖² with fixed bit weights: the variant HSIC-F, and plain Hamming distance where d = 1."""
+
+    bit_weights: np.ndarray  # (K,)
+
+    def weights(self, squared):
+        return self.bit_weights
+
+    def value(self, squared):
+        return float(self.bit_weights @ squared)
+
+
+@dataclass(frozen=True)
+class L21:
+    """Σ_k ‖u_k‖₂, one norm per bit, minimised by reweighting; +1 under the root keeps d finite    [eq. 9]"""
+
+    def weights(self, squared):
+        """d_k = 1 / (2 ‖u_k‖)"""
+        return 0.5 / np.sqrt(squared + 1)
+
+    def value(self, squared):
+        return float(np.sqrt(squared + 1).sum())
+
+
+def squared_residuals(S, Q, n):
+    """‖u_k‖² = ‖(B - Q[labels])_k‖² = 2 (N - Σ_j S_jk Q_jk), for each bit k."""
+    return 2.0 * (n - np.einsum("jk,jk->k", S, Q.astype(np.float64)))  # (K,)
+
+
+def centroid_loss(Q, S, d, balance):
+    """L(Q) = -2 Σ_jk d_k S_jk Q_jk + ν Σ_j (Σ_k Q_jk)², a row for each cluster    [eq. 21]"""
+    return -2 * ((S * d) * Q).sum(1) + balance * Q.sum(1, dtype=np.float64) ** 2  # (c,)
+
+
+def centroids(Q, S, d, balance, n_steps=30):
+    """Lower L(Q) over ±1 by discrete proximal steps Q ← sgn(Q - ∇L/η)    [eq. 20-21]
+
+    Starts from the majority of each cluster (the optimum where ν = 0) or from Q, whichever is lower. η is kept for
+    each cluster: it shrinks when L falls and grows when L rises, and a step that raises L is not taken.
+    A bit without a majority keeps its sign.
+    """
+    pull = 2 * (S * d)  # (c, K), the linear part of -∇L
+    majority = np.where(pull == 0, Q, np.where(pull > 0, 1, -1)).astype(np.int8)
+    if balance == 0:
+        return majority
+    lower = centroid_loss(majority, S, d, balance) < centroid_loss(Q, S, d, balance)
+    Q = np.where(lower[:, None], majority, Q).astype(np.int8)
+    loss = centroid_loss(Q, S, d, balance)
+    eta = np.full(len(Q), 2.0 * balance * Q.shape[1])  # the Lipschitz constant of ∇L
+    for _ in range(n_steps):
+        gradient = 2 * balance * Q.sum(1, dtype=np.float64)[:, None] - pull
+        candidate = np.where(Q - gradient / eta[:, None] >= 0, 1, -1).astype(np.int8)
+        candidate_loss = centroid_loss(candidate, S, d, balance)
+        falls = candidate_loss < loss
+        Q[falls], loss[falls] = candidate[falls], candidate_loss[falls]
+        eta *= np.where(falls, 0.7, 1.5)
+    return Q
+
+
+# ---- view weights and the objective
+
+
+def view_loss(n_present, K, gram, P, ZtB, ridge, variance_reward):
+    """h = ‖B - ZP‖² + λ1‖P‖² - (λ2/N)‖ZP‖² over the rows that have the view, from G and ZᵀB alone    [eq. 9]"""
+    ZP = np.einsum("ij,ij->", P, gram @ P)  # ‖ZP‖²
+    loss = n_present * K - 2 * np.einsum("ij,ij->", P, ZtB) + (1 - variance_reward) * ZP + ridge * (P**2).sum()
+    return max(float(loss), 1e-9 * n_present * K)  # rounding must not make it negative
+
+
+def view_weights(losses, exponent):
+    """α_v = h_v^{1/(1-r)} / Σ h^{1/(1-r)}    [eq. 28]"""
+    h = np.asarray(losses, np.float64)
+    alpha = (h / h.min()) ** (1 / (1 - exponent))
+    return alpha / alpha.sum()

@@ -1,0 +1,224 @@
+"""Views -> a trained model: scan, anchors, embeddings, Algorithm 1 on a sample, then codes and clusters of all rows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bitmosaic.embedding import Embedding, fit_embedding
+from bitmosaic.errors import InvalidDataError
+from bitmosaic.solver.blocks import Blocks
+from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
+from bitmosaic.solver.loop import Settings, encode, learn
+from bitmosaic.solver.memory import Needs
+from bitmosaic.solver.scan import scan
+from bitmosaic.solver.start import consensus_start, rotation_start
+from bitmosaic.solver.steps import L21, Frobenius
+from bitmosaic.threads import single_threaded_blas
+from bitmosaic.views import read_rows
+
+PROBES = 2048  # rows from which the kernel width is taken
+START_ROWS_PER_ANCHOR = 10
+FELT_COUPLING = 0.15  # of what all the views together say
+FINAL_ITER = 50  # of centroids and assignment, on all codes
+
+
+@dataclass(frozen=True)
+class Options:
+    """The estimator's parameters, checked and in plain numbers."""
+
+    n_clusters: int
+    n_bits: int
+    n_anchors: int
+    shared_ratio: float
+    same_anchors: bool
+    standardize: bool
+    kernel_width: float
+    start: str  # "rotation" or "consensus"
+    norm: str  # "l21" or "frobenius"
+    joint: bool
+    ridge: float
+    variance_reward: float
+    coupling: float | None  # None: in proportion to the views
+    balance: float
+    view_exponent: float
+    max_iter: int
+    cluster_iter: int
+    n_init: int
+    tol: float
+    n_train: int
+    memory_limit: int
+    chunk_size: int | None
+    n_threads: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """Everything that encodes and assigns an image."""
+
+    embeddings: list[Embedding]
+    projections: list[np.ndarray]  # (l, K) float32 for each view
+    weights: np.ndarray  # (m,) w_v
+    centers: np.ndarray  # (c, K/8) uint8
+    bit_weights: np.ndarray  # (K,)
+
+
+@dataclass(frozen=True)
+class Trained:
+    model: Model
+    alpha: np.ndarray  # (m,)
+    codes: np.ndarray  # (n, K/8) uint8
+    labels: np.ndarray  # (n,) int32
+    history: list[tuple[int, str, float]]
+    n_iter: int
+    converged: bool
+
+
+def train(views, options, rng, report: Callable[[str], None]):
+    """Learn from the views. `report` is told, in words, how far the work is."""
+    with single_threaded_blas():
+        return _train(views, options, rng, report)
+
+
+def _train(views, o, rng, report):
+    n = views.n_rows
+    report(f"looking through {n} rows of {len(views)} views")
+    facts = scan(views, o.n_threads)
+    rows = np.arange(n) if o.n_train == n else np.sort(rng.choice(n, o.n_train, replace=False))
+    present = np.array([f.present[rows] for f in facts])  # (m, n_train)
+    n_present = present.sum(1)
+    for name, count in zip(views.names, n_present, strict=True):
+        if count == 0:
+            raise InvalidDataError(
+                f"The training sample must hold some rows of every view; none of its {len(rows)} rows has view {name!r}. "
+                "Raise train_size, or leave the view out."
+            )
+
+    anchors = choose_anchors(present, o, rng)  # positions in `rows`, for each view
+    n_anchors = max(len(a) for a in anchors)
+    n_start = min(len(rows), START_ROWS_PER_ANCHOR * n_anchors)
+    needs = Needs(views.widths, n_anchors, o.n_bits, n_start, len(rows), o.start == "consensus", o.n_threads)
+    cache_bytes = needs.cache(o.memory_limit)
+
+    probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
+    embeddings = [
+        _embedding(array, f, rows, a, probes[present[v, probes]], o)
+        for v, (array, f, a) in enumerate(zip(views.arrays, facts, anchors, strict=True))
+    ]
+    blocks = Blocks(
+        views.arrays,
+        embeddings,
+        None if len(rows) == n else rows,
+        chunk_size=o.chunk_size,
+        cache_bytes=cache_bytes,
+        n_threads=o.n_threads,
+    )
+    report(f"embedding {len(rows)} training rows with {n_anchors} anchors; {blocks.n_cached} of {len(blocks)} blocks stay in memory")
+    blocks.centre(n_present)
+
+    start_rows = np.sort(rng.choice(len(rows), n_start, replace=False))
+    sample = Blocks(
+        views.arrays, blocks.embeddings, rows[start_rows], chunk_size=o.chunk_size, n_threads=o.n_threads
+    )
+    report(f"{o.start} start from {n_start} rows")
+    if o.start == "consensus":
+        start = consensus_start(sample, o.n_bits, o.n_clusters, rng)
+    else:
+        start = rotation_start(sample, o.n_bits, rng)
+
+    settings = loop_settings(o, len(rows), anchors)
+
+    def progress(iteration, objective, flips):
+        report(f"iteration {iteration}/{o.max_iter}: objective {objective:.6g}, {flips:.2%} of the bits changed")
+
+    learned = learn(blocks, n_present, start, start_rows, settings, rng, progress)
+
+    report(f"encoding {n} rows")
+    projections = [P.astype(np.float32) for P in learned.Ps]
+    everything = blocks if len(rows) == n else Blocks(
+        views.arrays, blocks.embeddings, chunk_size=o.chunk_size, n_threads=o.n_threads
+    )
+    codes = encode(everything, projections, learned.weights)
+    clustering = final_clusters(codes, learned.clustering, o, rng)
+    model = Model(blocks.embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
+    return Trained(
+        model, learned.alpha, codes, clustering.labels, learned.history, learned.n_iter, learned.converged
+    )
+
+
+def choose_anchors(present, o, rng):
+    """Positions of the anchors of each view among the training rows.
+
+    The same images in every view, so that a shared projection means something; where too few images have all views,
+    each view draws its own.
+    """
+    complete = np.flatnonzero(present.all(0))
+    wanted = min(o.n_anchors, present.shape[1])
+    if o.same_anchors and len(complete) >= wanted:
+        return [np.sort(rng.choice(complete, wanted, replace=False))] * len(present)
+    own = (np.flatnonzero(p) for p in present)
+    return [np.sort(rng.choice(p, min(wanted, len(p)), replace=False)) for p in own]
+
+
+def _embedding(array, facts, rows, anchors, probes, o):
+    """The embedding of one view, not yet centred."""
+    constant = facts.variance <= (1e-6 * facts.mean) ** 2
+    spread = np.where(constant, 0, facts.variance)
+    if o.standardize:
+        factor = np.where(constant, 0, 1 / np.sqrt(np.where(constant, 1, spread)))
+    else:
+        size = np.sqrt(spread.sum())  # the mean norm of a row becomes 1: γ follows, so only rounding is affected
+        factor = np.full(len(spread), 1 / size if size > 0 else 1.0)
+    own = np.searchsorted(anchors, probes).clip(max=len(anchors) - 1)
+    probe_is_anchor = np.where(anchors[own] == probes, own, -1)
+    return fit_embedding(
+        facts.mean.astype(np.float32),
+        factor.astype(np.float32),
+        read_rows(array, rows[anchors]),
+        read_rows(array, rows[probes]),
+        probe_is_anchor,
+        o.kernel_width,
+    )
+
+
+def loop_settings(o, n, anchors):
+    """The paper's symbols for `n` training rows."""
+    m = len(anchors)
+    same_length = len({len(a) for a in anchors}) == 1
+    norm = make_norm(o.norm, o.n_bits)
+    coupling = o.coupling
+    if coupling is None:  # the pull λ3·d of a cluster on a bit is a fixed share of what all views together can say
+        coupling = FELT_COUPLING * m ** (1 - o.view_exponent) / typical_bit_weight(o.norm, n)
+    return Settings(
+        n_clusters=o.n_clusters,
+        K=o.n_bits,
+        K_S=round(o.shared_ratio * o.n_bits) if m > 1 and same_length else 0,
+        ridge=o.ridge,
+        variance_reward=o.variance_reward,
+        coupling=coupling if o.joint else 0.0,
+        balance=o.balance * n * typical_bit_weight(o.norm, n),
+        norm=norm,
+        exponent=o.view_exponent,
+        max_iter=o.max_iter,
+        cluster_iter=o.cluster_iter,
+        n_init=o.n_init,
+        tol=o.tol,
+    )
+
+
+def make_norm(name, n_bits):
+    return L21() if name == "l21" else Frobenius(np.ones(n_bits))
+
+
+def typical_bit_weight(norm, n):
+    """d of a bit that is wrong for a quarter of n rows: what λ3 and ν are measured in."""
+    return 0.5 / np.sqrt(n) if norm == "l21" else 1.0
+
+
+def final_clusters(codes, learned: Clustering, o, rng):
+    """Clusters of all codes: from the learned centroids on, or from the best seeding where none were learned."""
+    balance = o.balance * len(codes) * typical_bit_weight(o.norm, len(codes))
+    problem = Problem(codes, make_norm(o.norm, o.n_bits), balance, n_threads=o.n_threads)
+    if o.joint:
+        return refine(problem, learned.Q, FINAL_ITER)
+    return best_of(problem, o.n_clusters, o.n_init, FINAL_ITER, rng)

@@ -1,30 +1,28 @@
 """The HSIC estimator: translates parameters, calls the solver, keeps the result."""
 
 import warnings
+from collections.abc import Mapping
+from dataclasses import fields
 from numbers import Integral, Real
 from os import PathLike
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import validate_data
 
-from bitmosaic.codes import nearest_centers
-from bitmosaic.embedding import Embedding
-from bitmosaic.errors import BitmosaicError, InvalidDataError, ParameterError, ViewMismatchError
-from bitmosaic.model_file import read_model, require, write_model
-from bitmosaic.solver.blocks import Blocks
-from bitmosaic.solver.clustering import plain_if_equal
-from bitmosaic.solver.loop import encode
+from bitmosaic.errors import ParameterError, ViewMismatchError
+from bitmosaic.model_file import complete, read_model, require, write_model
+from bitmosaic.parameters import as_json, check_enough, check_fitted, check_parameters, generator
 from bitmosaic.solver.memory import parse_memory
-from bitmosaic.solver.scan import scan
-from bitmosaic.solver.train import Model, Options, train
-from bitmosaic.threads import available_threads, single_threaded_blas
+from bitmosaic.solver.model import Model
+from bitmosaic.solver.train import Options, train
+from bitmosaic.threads import available_threads
 from bitmosaic.views import Views, as_views
 
 AUTO_TRAIN_SIZE = 50_000
+UNSETTLED = 0.1  # a larger fall of the objective in the last iteration is worth a warning
 
 
 class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -32,8 +30,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     Several kinds of features of the same images ("views") are compressed into one binary code per image while the
     clusters are learned on those codes. Views are given as a list of (n, d_v) arrays, a dict of name -> array, one 2-D
-    array, memory maps, the path of a views folder or file, or a :class:`bitmosaic.views.Views`. They are read in blocks. A row of NaN
-    in one view means that this image lacks that view.
+    array, memory maps, the path of a views folder or file, or a :class:`bitmosaic.views.Views`. They are read in
+    blocks. A row of NaN in one view means that this image lacks that view.
 
     Parameters
     ----------
@@ -41,12 +39,13 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     n_bits : int, default=128
         Length of a code, a multiple of 8.
     n_anchors : int, default=1000
-        Samples of each view to which similarities are taken; at most all training rows.
+        Samples of each view to which similarities are taken; at most all training rows, and a fifth of them with the
+        consensus start.
     shared_ratio : float, default=0.2
         Share of the bits whose projection all views have in common. With one view there are none.
-    start : {"rotation", "consensus"}, default="rotation"
-        First codes: principal components of the mean embedding after a random rotation, or the directions on which
-        the views agree.
+    start : {"consensus", "rotation"}, default="consensus"
+        First codes: from the directions on which the views agree, with k-means there for the first labels; or the
+        principal components of the views after a random rotation.
     norm : {"l21", "frobenius"}, default="l21"
         How codes are compared with their centroids: one norm per bit, which damps bad bits, or plain squares (HSIC-F).
     joint : bool, default=True
@@ -136,7 +135,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         n_bits=128,
         n_anchors=1000,
         shared_ratio=0.2,
-        start="rotation",
+        start="consensus",
         norm="l21",
         joint=True,
         ridge=1e-3,
@@ -212,35 +211,26 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         """Learn codes and clusters from views. `y` is ignored."""
         views = self._views_to_fit(X)
         options = self._options(views.n_rows)
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
 
         def report(message):
             if self.verbose:
                 print(f"HSIC: {message}", flush=True)
 
-        trained = train(views, options, np.random.default_rng(seed), report)
+        trained = train(views, options, generator(self.random_state), report)
         self._keep(trained.model)
         self.labels_, self.codes_ = trained.labels, trained.codes
         self.view_weights_, self.n_iter_ = trained.alpha, trained.n_iter
         self.objective_history_, self.objective_ = trained.history, trained.history[-1][2]
-        self._warn(trained.converged)
+        self._warn()
         return self
 
     def _views_to_fit(self, X):
-        try:
-            self._validate_params()
-        except InvalidParameterError as error:
-            raise ParameterError(str(error)) from None
+        check_parameters(self)
         if self.n_bits % 8:
             raise ParameterError(f"n_bits must be a multiple of 8; got {self.n_bits}.")
         views = as_views(X)
         self._check_columns(X, views, reset=True)
-        n = views.n_rows
-        if n < self.n_clusters:
-            raise InvalidDataError(
-                f"There must be at least as many samples as clusters; n_samples={n} should be >= "
-                f"n_clusters={self.n_clusters}. Lower n_clusters."
-            )
+        check_enough(views.n_rows, self.n_clusters)
         self.view_names_ = list(views.names)
         return views
 
@@ -256,25 +246,23 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                 f"train_size must give at least n_clusters={self.n_clusters} rows; {self.train_size!r} of {n} gives "
                 f"{n_train}. Raise it."
             )
-        same_name = (
-            "n_clusters n_bits n_anchors shared_ratio standardize kernel_width start norm joint ridge variance_reward "
-            "balance view_exponent max_iter cluster_iter n_init tol chunk_size"
-        ).split()
-        return Options(
-            **{name: getattr(self, name) for name in same_name},
-            same_anchors=self.anchors == "same",
-            coupling=None if self.coupling == "auto" else self.coupling,
-            n_train=n_train,
-            memory_limit=parse_memory(self.memory_limit),
-            n_threads=available_threads(self.n_threads),
-        )
+        names = {field.name for field in fields(Options)}
+        given = {name: value for name, value in self.get_params().items() if name in names}
+        given |= {
+            "same_anchors": self.anchors == "same",
+            "coupling": None if self.coupling == "auto" else self.coupling,
+            "n_train": n_train,
+            "memory_limit": parse_memory(self.memory_limit),
+            "n_threads": available_threads(self.n_threads),
+        }
+        return Options(**given)
 
     def _keep(self, model):
         self._model = model
         self.cluster_centers_ = model.centers
         self._n_features_out = model.centers.shape[1]
 
-    def _warn(self, converged):
+    def _warn(self):
         found = len(np.unique(self.labels_))
         if found < self.n_clusters:
             warnings.warn(
@@ -283,10 +271,11 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        elif not converged and self.tol > 0:
+        ends = [value for _, step, value in self.objective_history_ if step == "α"]
+        if len(ends) > 1 and ends[-2] - ends[-1] > UNSETTLED * ends[-2]:
             warnings.warn(
-                f"The objective was still falling by more than tol={self.tol} after max_iter={self.max_iter} "
-                "iterations. Raise max_iter or tol.",
+                f"The objective still fell by {1 - ends[-1] / ends[-2]:.0%} in the last of max_iter={self.max_iter} "
+                "iterations. Raise max_iter.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -300,24 +289,18 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def predict(self, X):
         """The cluster of each image, from all or some of the fitted views (a dict names them)."""
         codes = self._encode(X)
-        weights = plain_if_equal(self._model.bit_weights)
-        return nearest_centers(codes, self.cluster_centers_, weights, available_threads(self.n_threads))[0]
+        return self._model.assign(codes, available_threads(self.n_threads))
 
     def _encode(self, X):
         views, numbers = self._views_to_encode(X)
-        model, n_threads = self._model, available_threads(self.n_threads)
-        with single_threaded_blas():
-            scan(views, n_threads)
-            embeddings = [model.embeddings[v] for v in numbers]
-            blocks = Blocks(views.arrays, embeddings, chunk_size=self.chunk_size, n_threads=n_threads)
-            return encode(blocks, [model.projections[v] for v in numbers], model.weights[numbers])
+        return self._model.encode(views, numbers, self.chunk_size, available_threads(self.n_threads))
 
     def _views_to_encode(self, X):
         """The given views, and which of the fitted ones they are."""
-        check_is_fitted(self)
+        check_fitted(self)
         views = as_views(X)
         fitted = self.view_names_
-        if isinstance(X, dict | Views | str | PathLike):
+        if isinstance(X, Mapping | Views | str | PathLike):
             unknown = [name for name in views.names if name not in fitted]
             if unknown:
                 raise ViewMismatchError(
@@ -333,7 +316,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             )
         self._check_columns(X, views, reset=False)
         for name, width, v in zip(views.names, views.widths, numbers, strict=True):
-            expected = len(self._model.embeddings[v].offset)
+            expected = self._model.widths[v]
             if width != expected:
                 raise ViewMismatchError(
                     f"A view must have as many columns as at fit; view {name!r} had {expected}, got {width}. "
@@ -343,7 +326,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     def _check_columns(self, X, views, reset):
         """scikit-learn's checks of names and number of columns, for input that is one table."""
-        if len(views) == 1 and not isinstance(X, dict | Views | str | PathLike | list | tuple):
+        if len(views) == 1 and not isinstance(X, Mapping | Views | str | PathLike | list | tuple):
             try:
                 validate_data(self, X, reset=reset, skip_check_array=True)
             except ValueError as error:
@@ -355,29 +338,17 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     def save(self, path):
         """Write the fitted model as one file that holds no code: safetensors with a JSON manifest."""
-        check_is_fitted(self)
-        arrays = {
-            "labels": self.labels_,
-            "codes": self.codes_,
-            "view_weights": self.view_weights_,
-            "centers": self.cluster_centers_,
-            "bit_weights": self._model.bit_weights,
-            "weights": self._model.weights,
-        }
-        for v, (embedding, P) in enumerate(zip(self._model.embeddings, self._model.projections, strict=True)):
-            arrays |= {f"view{v}.{name}": getattr(embedding, name) for name in ("offset", "factor", "anchors", "mean")}
-            arrays[f"view{v}.projection"] = P
-        parameters = self.get_params()
-        if not isinstance(self.random_state, Integral | None):
-            parameters["random_state"] = None  # a generator's state is not a parameter that can be read back
+        check_fitted(self)
+        arrays, gammas = self._model.to_arrays()
+        arrays |= {"labels": self.labels_, "codes": self.codes_, "view_weights": self.view_weights_}
         facts = {
-            "parameters": {name: _plain(value) for name, value in parameters.items()},
+            "parameters": as_json(self.get_params()),
             "view_names": self.view_names_,
-            "gammas": [embedding.gamma for embedding in self._model.embeddings],
+            "gammas": gammas,
             "n_iter": self.n_iter_,
-            "objective_history": self.objective_history_,
+            "objective_history": [list(entry) for entry in self.objective_history_],
             "n_features_in": self.n_features_in_,
-            "feature_names_in": [str(n) for n in getattr(self, "feature_names_in_", [])],
+            "feature_names_in": [str(name) for name in getattr(self, "feature_names_in_", [])],
         }
         write_model(path, "HSIC", arrays, facts)
 
@@ -385,60 +356,38 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def load(cls, path):
         """Read a model written by :meth:`save`. Nothing in the file is executed."""
         arrays, facts = read_model(path, "HSIC")
-        try:
-            model = cls(**facts["parameters"])
-            model._restore(arrays, facts, path)
-        except BitmosaicError:
-            raise
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            require(False, f"a part is missing or of the wrong kind ({error})", path)
-        return model
+        with complete(path):
+            estimator = cls(**facts["parameters"])
+            check_parameters(estimator)
+            estimator._restore(arrays, facts, path)
+        return estimator
 
     def _restore(self, arrays, facts, path):
-        self.view_names_ = facts["view_names"]
-        self.n_iter_, self.n_features_in_ = facts["n_iter"], facts["n_features_in"]
-        self.objective_history_ = [tuple(entry) for entry in facts["objective_history"]]
+        self._keep(Model.from_arrays(arrays, facts["gammas"]))
+        self.labels_, self.codes_, self.view_weights_ = (
+            arrays["labels"],
+            arrays["codes"],
+            arrays["view_weights"],
+        )
+        self.view_names_ = [str(name) for name in facts["view_names"]]
+        self.n_iter_, self.n_features_in_ = int(facts["n_iter"]), int(facts["n_features_in"])
+        self.objective_history_ = [(int(i), str(step), float(value)) for i, step, value in facts["objective_history"]]
         self.objective_ = self.objective_history_[-1][2]
         if facts["feature_names_in"]:
             self.feature_names_in_ = np.array(facts["feature_names_in"], object)
-        self.labels_, self.codes_, self.view_weights_ = arrays["labels"], arrays["codes"], arrays["view_weights"]
-        embeddings, projections = [], []
-        for v, gamma in enumerate(facts["gammas"]):
-            parts = [arrays[f"view{v}.{name}"] for name in ("offset", "factor", "anchors", "mean")]
-            embeddings.append(Embedding(*parts[:3], float(gamma), parts[3]))
-            projections.append(arrays[f"view{v}.projection"])
-        self._keep(
-            Model(embeddings, projections, arrays["weights"], arrays["centers"], arrays["bit_weights"])
-        )
-        m, K, c, n = len(self.view_names_), self.n_bits, self.n_clusters, len(self.labels_)
-        expected = {
-            "labels": (n,),
-            "codes": (n, K // 8),
-            "view_weights": (m,),
-            "weights": (m,),
-            "centers": (c, K // 8),
-            "bit_weights": (K,),
-        }
-        for v, embedding in enumerate(embeddings):
-            l, d = embedding.anchors.shape
-            expected |= {f"view{v}.offset": (d,), f"view{v}.factor": (d,), f"view{v}.anchors": (l, d)}
-            expected |= {f"view{v}.mean": (l,), f"view{v}.projection": (l, K)}
+
+        n, m, c, n_bytes = len(self.labels_), len(self.view_names_), self.n_clusters, self.n_bits // 8
+        expected = self._model.expected_shapes()
+        expected |= {"labels": (n,), "codes": (n, n_bytes), "centers": (c, n_bytes)}
+        expected |= {"view_weights": (m,), "weights": (m,)}
         for name, shape in expected.items():
-            require(
-                arrays[name].shape == shape, f"{name} has shape {arrays[name].shape} where {shape} is needed", path
-            )
-        require(len(arrays) == len(expected), f"it holds {len(arrays)} arrays where {len(expected)} are needed", path)
-        require(len(embeddings) == m, f"it names {m} views and holds {len(embeddings)}", path)
-        if n:
-            require(0 <= self.labels_.min() and self.labels_.max() < c, "a label names no cluster", path)
+            got = arrays[name].shape
+            require(got == shape, f"{name} has shape {got} where {shape} is needed", path)
+        require(len(self._model.embeddings) == m, f"it names {m} views, not {len(self._model.embeddings)}", path)
+        inside = (self.labels_ >= 0) & (self.labels_ < c)
+        require(bool(inside.all()), "a label names no cluster", path)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True  # a row of NaN is a missing view
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-
-def _plain(value):
-    """A parameter as JSON has it."""
-    return value.item() if isinstance(value, np.generic) else value

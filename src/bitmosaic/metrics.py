@@ -7,7 +7,7 @@ entry per sample, however many classes and clusters there are.
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, hstack, identity
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 from sklearn.metrics.cluster import contingency_matrix
 
@@ -49,16 +49,20 @@ def _accuracy(counts: csr_array) -> float:
     """max over one-to-one matchings of Σ counts[class, cluster], divided by n.
 
     Matched on the sparse table, so that 50,000 classes × 50,000 clusters need no dense matrix. SciPy's
-    matching must use every row, so each row may also take a column of its own that stands for "no
-    partner"; and a stored weight must not be 0, so every weight is one more than it counts.
+    matching must use every row and column, so each class and each cluster gets a stand-in partner, and
+    the stand-ins of a class and a cluster that could match may match each other. A stored weight must
+    not be 0, so every weight is one more than it counts.
     """
-    rows = counts if counts.shape[0] <= counts.shape[1] else csr_array(counts.T)
-    n_rows = rows.shape[0]
-    weights = rows.astype(np.float64)
-    weights.data += 1.0
-    weights = csr_array(hstack([weights, identity(n_rows, format="csr")], format="csr"))
+    n_classes, n_clusters = counts.shape
+    table = counts.tocoo()
+    class_, cluster = np.arange(n_classes), np.arange(n_clusters)
+    rows = np.concatenate([table.row, class_, n_classes + cluster, n_classes + table.col])
+    columns = np.concatenate([table.col, n_clusters + class_, cluster, n_clusters + table.row])
+    gain = np.ones(len(rows))
+    gain[: table.nnz] += table.data
+    weights = csr_array((gain, (rows, columns)), shape=(n_classes + n_clusters,) * 2)
     row, column = min_weight_full_bipartite_matching(weights, maximize=True)
-    matched = weights[row, column].sum() - n_rows
+    matched = weights[row, column].sum() - (n_classes + n_clusters)
     return float(matched / counts.sum())
 
 
@@ -117,7 +121,8 @@ def _label_codes(labels: Any, name: str) -> np.ndarray:
         raise _missing(name, "a masked value", np.ma.getmaskarray(labels))
     if array.dtype.kind in "iub":
         return array
-    if array.dtype.kind == "f":
+    from_integers = isinstance(labels, list | tuple) and all(isinstance(label, int) for label in labels)
+    if array.dtype.kind == "f" and not from_integers:  # NumPy turns [-1, 2**63] into floats
         return _whole_numbers(array, name)
     return _codes_of_objects(labels, array, name)
 
@@ -148,9 +153,7 @@ def _codes_of_objects(labels: Any, array: np.ndarray, name: str) -> np.ndarray:
                 else _unusable(name, f"{value!r:.80} ({type(value).__name__})", here)
             )
     if len(set(kinds)) > 1:
-        raise _unusable(
-            name, "a mix of " + " and ".join(sorted(set(kinds))), np.array([k != kinds[0] for k in kinds])
-        )
+        raise _unusable(name, "a mix of " + " and ".join(sorted(set(kinds))), np.array([k != kinds[0] for k in kinds]))
     codes: dict[Any, int] = {}
     return np.fromiter((codes.setdefault(value, len(codes)) for value in values), np.int64, len(values))
 

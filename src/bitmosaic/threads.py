@@ -33,7 +33,7 @@ def single_threaded_blas():
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], n_threads: int) -> Iterator[Result]:
     """Yield ``work(item)`` in the order of the items, computed by `n_threads` threads.
 
-    At most two results per thread wait to be taken, so memory stays bounded.
+    At most `n_threads` + 1 results are under way or wait to be taken, so memory stays bounded.
     """
     if n_threads == 1:
         yield from map(work, items)
@@ -43,7 +43,7 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item], n_threads: i
         try:
             for item in items:
                 waiting.append(pool.submit(work, item))
-                if len(waiting) >= 2 * n_threads:
+                if len(waiting) > n_threads:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

@@ -45,9 +45,7 @@ class Blocks:
         X = np.empty((where.stop - where.start, self.arrays[view].shape[1]), np.float32)
         for piece in row_ranges(len(X), self.chunk_size):
             start, stop = where.start + piece.start, where.start + piece.stop
-            X[piece] = read_rows(
-                self.arrays[view], slice(start, stop) if self.rows is None else self.rows[start:stop]
-            )
+            X[piece] = read_rows(self.arrays[view], slice(start, stop) if self.rows is None else self.rows[start:stop])
         return X
 
     def embedded(self, number):

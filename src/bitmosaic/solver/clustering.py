@@ -54,7 +54,10 @@ class Problem:
 
     def objective(self, S, Q):
         squared = squared_residuals(S, Q, self.total_weight)
-        return self.norm.value(squared) + self.balance * float((Q.sum(1, dtype=np.float64) ** 2).sum())
+        return self.norm.value(squared) + self.balance_term(Q)
+
+    def balance_term(self, Q):
+        return self.balance * float((Q.sum(1, dtype=np.float64) ** 2).sum())
 
 
 def plain_if_equal(bit_weights):

@@ -44,14 +44,13 @@ class Learned:
     converged: bool
 
 
-def learn(blocks, n_present, start, start_rows, settings, rng, report: Callable[[int, float, float], None]):
+def learn(blocks, grams, n_present, start, start_rows, settings, rng, report: Callable[[int, float, float], None]):
     """Run Algorithm 1 on the training rows in `blocks`.
 
-    n_present (m,): how many of them have each view · start_rows: which of them `start.labels` speaks of ·
+    grams: Z_vᵀZ_v of each view · n_present (m,): how many of the rows have each view · start_rows: which of them `start.labels` speaks of ·
     report(iteration, objective, share of bits that changed) is called after each iteration.
     """
     s, n, m = settings, blocks.n_rows, len(blocks.embeddings)
-    grams = blocks.grams()
     factors = [steps.regularised_factor(G, s.ridge, s.variance_reward) for G in grams]
     fairness = n / n_present  # a view that fewer rows have is judged by its mean loss, not by its smaller sum
     alpha = np.full(m, 1 / m)
@@ -69,9 +68,7 @@ def learn(blocks, n_present, start, start_rows, settings, rng, report: Callable[
 
     def losses():
         views = zip(n_present, grams, Ps, ZtBs, strict=True)
-        return np.array(
-            [steps.view_loss(n_v, s.K, G, P, ZtB, s.ridge, s.variance_reward) for n_v, G, P, ZtB in views]
-        )
+        return np.array([steps.view_loss(n_v, s.K, G, P, ZtB, s.ridge, s.variance_reward) for n_v, G, P, ZtB in views])
 
     converged, n_iter, before = False, 0, np.inf
     while not converged and n_iter < s.max_iter:

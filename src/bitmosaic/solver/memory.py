@@ -7,11 +7,21 @@ from dataclasses import dataclass
 from bitmosaic.errors import ParameterError
 from bitmosaic.solver.blocks import rows_per_block
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
 
 
 def parse_memory(limit):
-    """"512MB", "1.5 GiB" or a number of bytes -> bytes. None is a quarter of the machine's memory."""
+    """ "512MB", "1.5 GiB" or a number of bytes -> bytes. None is a quarter of the machine's memory."""
     if limit is None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 if hasattr(os, "sysconf") else 2**31
     if not isinstance(limit, str):
@@ -33,7 +43,6 @@ class Needs:
     n_bits: int
     n_start: int  # rows that the start looks at
     n_train: int
-    consensus: bool
     n_threads: int
 
     def fixed(self):
@@ -42,9 +51,8 @@ class Needs:
         model = 4 * l * (sum(self.widths) + m * self.n_bits)
         grams = 8 * l * l * 2 * (m + 1)
         block = 4 * rows * (2 * max(self.widths) + (m + 1) * l + 3 * self.n_bits)
-        joint = m * l if self.consensus else l
-        start = 8 * joint * joint * 3 + 4 * joint * joint * 3 * self.n_threads
-        start += 4 * self.n_start * l if self.consensus else 0
+        joint = (m * l) ** 2
+        start = 8 * joint * 3 + 4 * joint * 3 * self.n_threads + 4 * self.n_start * l
         passes = 4 * l * l * m * 3 * self.n_threads
         codes = self.n_train * (self.n_bits // 8 + 16)
         return model + codes + block * self.n_threads + max(start, grams + passes)

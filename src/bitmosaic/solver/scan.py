@@ -32,7 +32,9 @@ def scan(views, n_threads=1):
         )
     for name, f in zip(views.names, facts, strict=True):
         if not f.present.any():
-            raise InvalidDataError(f"A view must have at least one row; every row of view {name!r} is NaN. Leave it out.")
+            raise InvalidDataError(
+                f"A view must have at least one row; every row of view {name!r} is NaN. Leave it out."
+            )
     return facts
 
 
@@ -67,7 +69,7 @@ def check_rows(name, X, first_row):
     if infinite.any():
         raise InvalidDataError(
             f"Values must be finite and within the range of float32; view {name!r} has infinity or a larger value in "
-            f"row {first_row + infinite.argmax()}. Replace it, or set the whole row to NaN if that image lacks the view."
+            f"row {first_row + infinite.argmax()}. Replace it, or make the whole row NaN if that image lacks the view."
         )
     empty = np.isnan(X)
     partly = empty.any(1) & ~empty.all(1)

@@ -5,6 +5,7 @@ A start looks at a sample of the training rows and returns one matrix (l, K) per
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import eigh
@@ -25,28 +26,36 @@ def random_rotation(n_from, n_to, rng):
     return np.linalg.qr(rng.standard_normal((size, size)))[0][:n_from, :n_to]
 
 
-def rotation_start(blocks, K, rng):
-    """Signs of the principal components of the mean embedding after a random rotation.
+def joint_gram(blocks):
+    """Gram matrix of the concatenated embeddings (Σl, Σl), and the edges of the views in it."""
+    edges = np.concatenate([[0], np.cumsum([e.n_anchors for e in blocks.embeddings])])
+    total = np.zeros((edges[-1], edges[-1]))
 
-    The rotation spreads the variance over all the bits; without it most bits carry noise. Views that differ in their
-    number of anchors cannot be averaged, so shorter ones are padded: their anchors stand for nothing beyond.
-    """
-    m = len(blocks.embeddings)
-    n_anchors = [e.n_anchors for e in blocks.embeddings]
-    total = np.zeros((max(n_anchors), max(n_anchors)))
+    def one_block(rows, Zs):
+        Z = np.concatenate(Zs, axis=1)
+        return Z.T @ Z
 
-    def mean_gram(rows, Zs):
-        mean = np.zeros((len(Zs[0]), max(n_anchors)), np.float32)
-        for Z in Zs:
-            mean[:, : Z.shape[1]] += Z / np.float32(m)
-        return mean.T @ mean
-
-    for part in blocks.sweep(mean_gram):
+    for part in blocks.sweep(one_block):
         total += part
-    n_components = min(K, len(total))
-    V = eigh(total, subset_by_index=[len(total) - n_components, len(total) - 1])[1]  # (l, n_components)
-    P = V @ random_rotation(n_components, K, rng) / m
-    return Start([P[:l].astype(np.float32) for l in n_anchors])
+    return total, edges
+
+
+def top_eigenvectors(A, count, rng):
+    """The largest eigenvalues of a symmetric matrix and their vectors; Lanczos where few are wanted."""
+    if count < len(A) // 4:
+        return eigsh(A, k=count, v0=rng.standard_normal(len(A)))
+    return eigh(A, subset_by_index=[len(A) - count, len(A) - 1])
+
+
+def rotation_start(grams, K, rng):
+    """Signs of the principal components of all views after a random rotation; G_v (l, l) for each view.
+
+    The rotation spreads the variance over all the bits; without it most bits carry noise.
+    """
+    components = [top_eigenvectors(G, min(K, len(G)), rng)[1] for G in grams]  # (l, k_v) each
+    edges = np.concatenate([[0], np.cumsum([V.shape[1] for V in components])])
+    R = random_rotation(edges[-1], K, rng)
+    return Start([(V @ R[a:b]).astype(np.float32) for V, (a, b) in zip(components, pairwise(edges), strict=True)])
 
 
 def consensus_start(blocks, K, n_clusters, rng, *, ridge=1.0, keep=0.3):
@@ -56,20 +65,10 @@ def consensus_start(blocks, K, n_clusters, rng, *, ridge=1.0, keep=0.3):
     of the whitened views lie in [0, m]; w = m is a direction on which all views agree. The top `keep`·l directions are
     kept, each weighted by w/m.
     """
-    sizes = [e.n_anchors for e in blocks.embeddings]
-    edges = np.concatenate([[0], np.cumsum(sizes)])
-    m, l = len(sizes), max(sizes)
-    joint = np.zeros((edges[-1], edges[-1]))
-
-    def joint_gram(rows, Zs):
-        Z = np.concatenate(Zs, axis=1)
-        return Z.T @ Z
-
-    for part in blocks.sweep(joint_gram):
-        joint += part
-
+    joint, edges = joint_gram(blocks)
+    m = len(blocks.embeddings)
     whiteners = []
-    for a, b in zip(edges[:-1], edges[1:], strict=True):
+    for a, b in pairwise(edges):
         w, U = eigh(joint[a:b, a:b])
         w = np.maximum(w, 0)
         shrunk = w + ridge * w.mean()
@@ -77,13 +76,10 @@ def consensus_start(blocks, K, n_clusters, rng, *, ridge=1.0, keep=0.3):
         joint[a:b] = whiteners[-1].T @ joint[a:b]
         joint[:, a:b] = joint[:, a:b] @ whiteners[-1]
 
-    n_directions = min(max(n_clusters, round(keep * l)), edges[-1], blocks.n_rows)
-    if n_directions < edges[-1] // 2:
-        w, U = eigsh(joint, k=n_directions, v0=rng.standard_normal(edges[-1]))
-    else:
-        w, U = eigh(joint, subset_by_index=[edges[-1] - n_directions, edges[-1] - 1])
+    n_directions = min(max(n_clusters, round(keep * np.diff(edges).max())), len(joint), blocks.n_rows)
+    w, U = top_eigenvectors(joint, n_directions, rng)
     U = U * (np.sqrt(np.maximum(w, 0)) / m)
-    directions = [W @ U[a:b] for W, a, b in zip(whiteners, edges[:-1], edges[1:], strict=True)]  # (l, k) each
+    directions = [W @ U[a:b] for W, (a, b) in zip(whiteners, pairwise(edges), strict=True)]  # (l, k) each
 
     Y = np.empty((blocks.n_rows, n_directions), np.float32)
     narrow = [T.astype(np.float32) for T in directions]

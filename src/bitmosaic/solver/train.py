@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bitmosaic.embedding import Embedding, fit_embedding
+from bitmosaic.embedding import fit_embedding
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
 from bitmosaic.solver.loop import Settings, encode, learn
 from bitmosaic.solver.memory import Needs
+from bitmosaic.solver.model import Model
 from bitmosaic.solver.scan import scan
 from bitmosaic.solver.start import consensus_start, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
@@ -18,6 +19,7 @@ from bitmosaic.threads import single_threaded_blas
 from bitmosaic.views import read_rows
 
 PROBES = 2048  # rows from which the kernel width is taken
+ROWS_PER_ANCHOR = 5  # at least, for the consensus start
 START_ROWS_PER_ANCHOR = 10
 FELT_COUPLING = 0.15  # of what all the views together say
 FINAL_ITER = 50  # of centroids and assignment, on all codes
@@ -53,17 +55,6 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Model:
-    """Everything that encodes and assigns an image."""
-
-    embeddings: list[Embedding]
-    projections: list[np.ndarray]  # (l, K) float32 for each view
-    weights: np.ndarray  # (m,) w_v
-    centers: np.ndarray  # (c, K/8) uint8
-    bit_weights: np.ndarray  # (K,)
-
-
-@dataclass(frozen=True)
 class Trained:
     model: Model
     alpha: np.ndarray  # (m,)
@@ -90,14 +81,14 @@ def _train(views, o, rng, report):
     for name, count in zip(views.names, n_present, strict=True):
         if count == 0:
             raise InvalidDataError(
-                f"The training sample must hold some rows of every view; none of its {len(rows)} rows has view {name!r}. "
+                f"The training sample must hold some rows of every view; none of {len(rows)} has view {name!r}. "
                 "Raise train_size, or leave the view out."
             )
 
     anchors = choose_anchors(present, o, rng)  # positions in `rows`, for each view
     n_anchors = max(len(a) for a in anchors)
     n_start = min(len(rows), START_ROWS_PER_ANCHOR * n_anchors)
-    needs = Needs(views.widths, n_anchors, o.n_bits, n_start, len(rows), o.start == "consensus", o.n_threads)
+    needs = Needs(views.widths, n_anchors, o.n_bits, n_start, len(rows), o.n_threads)
     cache_bytes = needs.cache(o.memory_limit)
 
     probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
@@ -113,37 +104,42 @@ def _train(views, o, rng, report):
         cache_bytes=cache_bytes,
         n_threads=o.n_threads,
     )
-    report(f"embedding {len(rows)} training rows with {n_anchors} anchors; {blocks.n_cached} of {len(blocks)} blocks stay in memory")
+    report(
+        f"embedding {len(rows)} training rows with {n_anchors} anchors; "
+        f"{blocks.n_cached} of {len(blocks)} blocks stay in memory"
+    )
     blocks.centre(n_present)
 
+    grams = blocks.grams()
+
+    report(f"{o.start} start")
     start_rows = np.sort(rng.choice(len(rows), n_start, replace=False))
-    sample = Blocks(
-        views.arrays, blocks.embeddings, rows[start_rows], chunk_size=o.chunk_size, n_threads=o.n_threads
-    )
-    report(f"{o.start} start from {n_start} rows")
     if o.start == "consensus":
+        sample = Blocks(
+            views.arrays, blocks.embeddings, rows[start_rows], chunk_size=o.chunk_size, n_threads=o.n_threads
+        )
         start = consensus_start(sample, o.n_bits, o.n_clusters, rng)
     else:
-        start = rotation_start(sample, o.n_bits, rng)
+        start = rotation_start(grams, o.n_bits, rng)
 
     settings = loop_settings(o, len(rows), anchors)
 
     def progress(iteration, objective, flips):
         report(f"iteration {iteration}/{o.max_iter}: objective {objective:.6g}, {flips:.2%} of the bits changed")
 
-    learned = learn(blocks, n_present, start, start_rows, settings, rng, progress)
+    learned = learn(blocks, grams, n_present, start, start_rows, settings, rng, progress)
 
     report(f"encoding {n} rows")
     projections = [P.astype(np.float32) for P in learned.Ps]
-    everything = blocks if len(rows) == n else Blocks(
-        views.arrays, blocks.embeddings, chunk_size=o.chunk_size, n_threads=o.n_threads
+    everything = (
+        blocks
+        if len(rows) == n
+        else Blocks(views.arrays, blocks.embeddings, chunk_size=o.chunk_size, n_threads=o.n_threads)
     )
     codes = encode(everything, projections, learned.weights)
     clustering = final_clusters(codes, learned.clustering, o, rng)
     model = Model(blocks.embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
-    return Trained(
-        model, learned.alpha, codes, clustering.labels, learned.history, learned.n_iter, learned.converged
-    )
+    return Trained(model, learned.alpha, codes, clustering.labels, learned.history, learned.n_iter, learned.converged)
 
 
 def choose_anchors(present, o, rng):
@@ -153,11 +149,16 @@ def choose_anchors(present, o, rng):
     each view draws its own.
     """
     complete = np.flatnonzero(present.all(0))
-    wanted = min(o.n_anchors, present.shape[1])
+    wanted = min(o.n_anchors, most_anchors(o, present.shape[1]))
     if o.same_anchors and len(complete) >= wanted:
         return [np.sort(rng.choice(complete, wanted, replace=False))] * len(present)
     own = (np.flatnonzero(p) for p in present)
     return [np.sort(rng.choice(p, min(wanted, len(p)), replace=False)) for p in own]
+
+
+def most_anchors(o, n_train):
+    """With too many anchors for the rows every view can reproduce any bit, and agreement means nothing."""
+    return max(n_train // ROWS_PER_ANCHOR, min(n_train, o.n_clusters + 1)) if o.start == "consensus" else n_train
 
 
 def _embedding(array, facts, rows, anchors, probes, o):

@@ -1,0 +1,218 @@
+"""The BinaryKMeans estimator: clusters packed codes by majority vote and Hamming distance."""
+
+import warnings
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from bitmosaic.codes import hamming_distances, nearest_centers, unpack
+from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError
+from bitmosaic.model_file import complete, read_model, require, write_model
+from bitmosaic.parameters import as_json, check_enough, check_fitted, check_parameters, generator
+from bitmosaic.solver.clustering import Problem, best_of, plain_if_equal, refine
+from bitmosaic.solver.steps import Frobenius
+from bitmosaic.threads import available_threads
+
+
+class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """k-means on packed binary codes, in Hamming space: XOR and popcount instead of float arithmetic.
+
+    Codes are rows of uint8 (as from ``np.packbits`` or ``HSIC.transform``) or of uint64, in memory or memory-mapped.
+    Every cluster is filled as long as there are that many distinct codes: an empty one takes the farthest code.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    init : "k-means++" or array (n_clusters, width) of packed codes, default="k-means++"
+    n_init : int, default=10
+        Seedings that are tried; the one with the lowest inertia is kept.
+    max_iter : int, default=100
+    bit_weights : array (n_bits,) or None, default=None
+        Cost of a difference in each bit; not negative. None is 1 for each.
+    balance : float, default=0
+        ν, in units of the number of samples: how much a center should have as many ones as zeros.
+    n_threads : int or None, default=None
+        None is every core. The result does not depend on it.
+    random_state : int, RandomState or None, default=None
+
+    Attributes
+    ----------
+    labels_ : (n,) int32
+    cluster_centers_ : (n_clusters, width), packed, of the type of the input
+    inertia_ : float, sum of the distances of the codes to their centers
+    n_iter_ : int
+    """
+
+    _parameter_constraints: dict = {  # noqa: RUF012 (scikit-learn's contract)
+        "n_clusters": [Interval(Integral, 1, None, closed="left")],
+        "init": [StrOptions({"k-means++"}), "array-like"],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "bit_weights": ["array-like", None],
+        "balance": [Interval(Real, 0, None, closed="left")],
+        "n_threads": [Interval(Integral, 1, None, closed="left"), None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_clusters=8,
+        *,
+        init="k-means++",
+        n_init=10,
+        max_iter=100,
+        bit_weights=None,
+        balance=0.0,
+        n_threads=None,
+        random_state=None,
+    ):
+        self.n_clusters = n_clusters
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.bit_weights = bit_weights
+        self.balance = balance
+        self.n_threads = n_threads
+        self.random_state = random_state
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Cluster packed codes; `sample_weight` (n,) says how often each counts. `y` is ignored."""
+        check_parameters(self)
+        codes = as_bytes(X)
+        n, n_bits = len(codes), 8 * codes.shape[1]
+        check_enough(n, self.n_clusters)
+        weights = self._checked_weights(n_bits)
+        counts = None if sample_weight is None else vector("sample_weight", sample_weight, n)
+        total = n if counts is None else counts.sum()
+        problem = Problem(
+            codes,
+            Frobenius(weights),
+            self.balance * total,
+            counts,
+            n_threads=available_threads(self.n_threads),
+        )
+        if isinstance(self.init, str):
+            rng = generator(self.random_state)
+            result = best_of(problem, self.n_clusters, self.n_init, self.max_iter, rng)
+        else:
+            result = refine(problem, self._checked_init(codes), self.max_iter)
+
+        self._keep(result.centers, weights, X.dtype)
+        self.labels_, self.n_iter_ = result.labels, result.n_iter
+        self.inertia_ = (result.objective - problem.balance_term(result.Q)) / 4
+        if (found := len(np.unique(self.labels_))) < self.n_clusters:
+            warnings.warn(
+                f"There are only {found} distinct codes for n_clusters={self.n_clusters}; the rest are empty.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        elif not result.converged:
+            warnings.warn(
+                f"The clusters still changed after max_iter={self.max_iter} iterations. Raise max_iter.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def predict(self, X):
+        """The nearest center of each code; the lowest label among equals."""
+        codes = self._checked_codes(X)
+        centers, weights = as_bytes(self.cluster_centers_), plain_if_equal(self._bit_weights)
+        return nearest_centers(codes, centers, weights, available_threads(self.n_threads))[0]
+
+    def transform(self, X):
+        """Distances to every center: (n, n_clusters), int32, or float32 with bit weights."""
+        codes = self._checked_codes(X)
+        weights = None if self.bit_weights is None else self._bit_weights
+        return hamming_distances(codes, as_bytes(self.cluster_centers_), weights, available_threads(self.n_threads))
+
+    def save(self, path):
+        """Write the fitted model as one file that holds no code: safetensors with a JSON manifest."""
+        check_fitted(self)
+        arrays = {
+            "labels": self.labels_,
+            "centers": as_bytes(self.cluster_centers_),
+            "bit_weights": self._bit_weights,
+        }
+        facts = {
+            "parameters": as_json(self.get_params()),
+            "dtype": self._dtype.name,
+            "inertia": float(self.inertia_),
+            "n_iter": self.n_iter_,
+        }
+        write_model(path, "BinaryKMeans", arrays, facts)
+
+    @classmethod
+    def load(cls, path):
+        """Read a model written by :meth:`save`. Nothing in the file is executed."""
+        arrays, facts = read_model(path, "BinaryKMeans")
+        with complete(path):
+            model = cls(**facts["parameters"])
+            centers, weights = arrays["centers"], arrays["bit_weights"]
+            require(len(centers) == model.n_clusters, f"it has {len(centers)} centers", path)
+            require(weights.shape == (8 * centers.shape[1],), "bit weights and centers differ in length", path)
+            require(facts["dtype"] in ("uint8", "uint64"), f"codes of type {facts['dtype']!r}", path)
+            model._keep(centers, weights, np.dtype(facts["dtype"]))
+            model.labels_, model.inertia_, model.n_iter_ = arrays["labels"], facts["inertia"], facts["n_iter"]
+        return model
+
+    def _keep(self, centers, weights, dtype):
+        self._bit_weights, self._dtype, self._n_features_out = weights, dtype, self.n_clusters
+        self.cluster_centers_ = centers.view(dtype)
+        self.n_features_in_ = self.cluster_centers_.shape[1]
+
+    def _checked_codes(self, X):
+        check_fitted(self)
+        codes = as_bytes(X)
+        if codes.shape[1] != as_bytes(self.cluster_centers_).shape[1]:
+            raise InvalidDataError(
+                f"Codes must be as long as at fit; that was {8 * as_bytes(self.cluster_centers_).shape[1]} bits, "
+                f"got {8 * codes.shape[1]}."
+            )
+        return codes
+
+    def _checked_weights(self, n_bits):
+        if self.bit_weights is None:
+            return np.ones(n_bits)
+        weights = vector("bit_weights", self.bit_weights, n_bits)
+        if not weights.any():
+            raise ParameterError("bit_weights must not all be zero: every code would be the same.")
+        return weights
+
+    def _checked_init(self, codes):
+        centers = as_bytes(np.asarray(self.init))
+        if centers.shape != (self.n_clusters, codes.shape[1]):
+            raise ParameterError(
+                f"init must hold n_clusters={self.n_clusters} codes of {8 * codes.shape[1]} bits; "
+                f"got {len(centers)} of {8 * centers.shape[1]}."
+            )
+        return unpack(centers, np.int8)
+
+
+def as_bytes(X):
+    """Packed codes as rows of uint8, without a copy where the rows are contiguous."""
+    if not hasattr(X, "dtype") or X.dtype not in (np.uint8, np.uint64):
+        raise DataTypeError(
+            "Codes must be packed bits in an array of uint8 or uint64; got "
+            f"{getattr(X, 'dtype', type(X).__name__)}. Pack ±1 or 0/1 columns with np.packbits(X > 0, axis=1)."
+        )
+    if X.ndim != 2 or X.shape[1] == 0:
+        raise InvalidDataError(f"Codes must be a table with a row for each sample; got shape {X.shape}.")
+    return X if X.dtype == np.uint8 else np.ascontiguousarray(X).view(np.uint8)
+
+
+def vector(name, values, length):
+    """Non-negative finite numbers, one for each."""
+    try:
+        values = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidDataError(f"{name} must be numbers; got {type(values).__name__}.") from None
+    if values.shape != (length,) or not np.isfinite(values).all() or (values < 0).any():
+        raise InvalidDataError(
+            f"{name} must be {length} finite numbers that are not negative; got shape {values.shape}"
+            + (f" with {values.min()} as the lowest." if values.size else ".")
+        )
+    return values

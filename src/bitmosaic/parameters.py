@@ -1,0 +1,57 @@
+"""What both estimators do with their parameters: check them, draw from them, write them down."""
+
+from numbers import Integral
+
+import numpy as np
+from sklearn import exceptions
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import InvalidParameterError
+from sklearn.utils.validation import check_is_fitted
+
+from bitmosaic.errors import BitmosaicError, InvalidDataError, ParameterError
+
+
+class NotFittedError(BitmosaicError, exceptions.NotFittedError):
+    """An estimator is asked for what it has not learned yet."""
+
+
+def check_parameters(estimator):
+    """Every parameter against the estimator's constraints."""
+    try:
+        estimator._validate_params()
+    except InvalidParameterError as error:
+        raise ParameterError(str(error)) from None
+
+
+def check_fitted(estimator):
+    try:
+        check_is_fitted(estimator)
+    except exceptions.NotFittedError as error:
+        raise NotFittedError(str(error)) from None
+
+
+def check_enough(n_samples, n_clusters):
+    if n_samples < n_clusters:
+        raise InvalidDataError(
+            f"There must be at least as many samples as clusters; n_samples={n_samples} should be >= "
+            f"n_clusters={n_clusters}. Lower n_clusters."
+        )
+
+
+def generator(random_state):
+    """One NumPy generator for a whole fit, from scikit-learn's kinds of random_state."""
+    return np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+
+
+def as_json(parameters):
+    """Parameters as plain JSON values. A generator's state cannot be read back: it becomes None."""
+    plain = {name: _plain(value) for name, value in parameters.items()}
+    if not isinstance(plain.get("random_state"), Integral | None):
+        plain["random_state"] = None
+    return plain
+
+
+def _plain(value):
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value.item() if isinstance(value, np.generic) else value

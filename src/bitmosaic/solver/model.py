@@ -1,0 +1,73 @@
+"""What a fit leaves behind: everything that turns rows of some views into codes and clusters."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bitmosaic.codes import nearest_centers
+from bitmosaic.embedding import Embedding
+from bitmosaic.solver.blocks import Blocks
+from bitmosaic.solver.clustering import plain_if_equal
+from bitmosaic.solver.loop import encode
+from bitmosaic.solver.scan import scan
+from bitmosaic.threads import single_threaded_blas
+
+_EMBEDDING_ARRAYS = ("offset", "factor", "anchors", "mean")
+
+
+@dataclass(frozen=True)
+class Model:
+    embeddings: list[Embedding]
+    projections: list[np.ndarray]  # (l, K) float32 for each view
+    weights: np.ndarray  # (m,) w_v
+    centers: np.ndarray  # (c, K/8) uint8
+    bit_weights: np.ndarray  # (K,)
+
+    @property
+    def widths(self):
+        return [len(e.offset) for e in self.embeddings]
+
+    def encode(self, views, numbers, chunk_size=None, n_threads=1):
+        """Packed codes of all rows of `views`, which are the fitted views with these `numbers`."""
+        with single_threaded_blas():
+            scan(views, n_threads)
+            embeddings = [self.embeddings[v] for v in numbers]
+            blocks = Blocks(views.arrays, embeddings, chunk_size=chunk_size, n_threads=n_threads)
+            return encode(blocks, [self.projections[v] for v in numbers], self.weights[numbers])
+
+    def assign(self, codes, n_threads=1):
+        """The nearest center of each code    [eq. 25]"""
+        return nearest_centers(codes, self.centers, plain_if_equal(self.bit_weights), n_threads)[0]
+
+    def to_arrays(self):
+        """Named arrays, and the numbers that belong to them, for a file."""
+        arrays = {"centers": self.centers, "bit_weights": self.bit_weights, "weights": self.weights}
+        for v, (embedding, P) in enumerate(zip(self.embeddings, self.projections, strict=True)):
+            arrays |= {f"view{v}.{name}": getattr(embedding, name) for name in _EMBEDDING_ARRAYS}
+            arrays[f"view{v}.projection"] = P
+        return arrays, [embedding.gamma for embedding in self.embeddings]
+
+    @classmethod
+    def from_arrays(cls, arrays, gammas):
+        embeddings, projections = [], []
+        for v, gamma in enumerate(gammas):
+            offset, factor, anchors, mean = (arrays[f"view{v}.{name}"] for name in _EMBEDDING_ARRAYS)
+            embeddings.append(Embedding(offset, factor, anchors, float(gamma), mean))
+            projections.append(arrays[f"view{v}.projection"])
+        return cls(embeddings, projections, arrays["weights"], arrays["centers"], arrays["bit_weights"])
+
+    def expected_shapes(self):
+        """The shape that each array must have if the anchors and the centers are right."""
+        c, n_bytes = self.centers.shape
+        shapes = {"centers": (c, n_bytes), "bit_weights": (8 * n_bytes,), "weights": (len(self.embeddings),)}
+        for v, embedding in enumerate(self.embeddings):
+            l, d = embedding.anchors.shape
+            own = {
+                "offset": (d,),
+                "factor": (d,),
+                "anchors": (l, d),
+                "mean": (l,),
+                "projection": (l, 8 * n_bytes),
+            }
+            shapes |= {f"view{v}.{name}": shape for name, shape in own.items()}
+        return shapes

@@ -1,0 +1,114 @@
+"""A views folder: one <view>.npy per view as memory maps, labels.npy, paths.jsonl, manifest.json."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitmosaic.errors import FileFormatError
+from bitmosaic.views.core import Views
+
+MANIFEST, LABELS, PATHS = "manifest.json", "labels.npy", "paths.jsonl"
+FORMAT, VERSION = "bitmosaic-views", 1
+# No separators, no leading dot, no trailing dot or space.
+_PLAIN_NAME = re.compile(r"[\w-](?:[\w .-]*[\w-])?")
+
+
+def is_plain_name(name: Any) -> bool:
+    """Whether it names a file inside a folder, on every system: letters, digits, _ . - and spaces."""
+    return isinstance(name, str) and _PLAIN_NAME.fullmatch(name) is not None and len(name.encode()) <= 200
+
+
+def read_folder(folder: Path) -> Views:
+    """With a manifest, what it lists and in its order; without one, every .npy file by name."""
+    if (folder / MANIFEST).is_file():
+        return _read_listed(folder, _read_manifest(folder / MANIFEST))
+    files = sorted(file for file in folder.glob("*.npy") if not file.name.startswith("."))
+    views = [file for file in files if file.name != LABELS]
+    if not views:
+        raise FileFormatError(
+            f"A views folder holds one .npy file for each view; {folder} holds none. Is it the right folder?"
+        )
+    labels = _read_labels(folder / LABELS) if (folder / LABELS).is_file() else None
+    paths = _read_paths(folder / PATHS) if (folder / PATHS).is_file() else None
+    return Views(tuple(file.stem for file in views), tuple(open_npy(file) for file in views), labels, paths)
+
+
+def open_npy(path: Path) -> np.memmap:
+    """The matrix in a .npy file as a memory map, read-only."""
+    try:
+        array = np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # a damaged header makes NumPy raise anything, even TokenError
+        if "Python objects" in str(error):
+            raise FileFormatError(
+                f"{path} holds pickled objects, and these are refused because they can run code. "
+                "Save plain arrays of numbers."
+            ) from error
+        raise FileFormatError(
+            f"{path} is not a whole .npy file ({error}). It may be missing, cut or of another format: write it again."
+        ) from error
+    if array.ndim != 2:
+        raise FileFormatError(
+            f"A view is a matrix of shape (n, d); {path} holds shape {array.shape}. Save it as a matrix."
+        )
+    return array
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        raise FileFormatError(f"{path} is not a whole JSON file ({error}). Extract the views again.") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise FileFormatError(f"The format in {path} must be {FORMAT!r}, and is not. Is it the right folder?")
+    version = manifest.get("version")
+    if version != VERSION:
+        raise FileFormatError(f"{path} must be of version {VERSION}; got {version!r}. Update bitmosaic.")
+    entries = manifest.get("views")
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+        raise FileFormatError(f"{path} must list at least one view under 'views'. Extract the views again.")
+    for entry in entries:
+        if not is_plain_name(entry.get("file")):
+            raise FileFormatError(
+                f"{path} may list only plain names of files beside it; got {entry.get('file')!r}. "
+                "Was it changed by hand? Extract the views again."
+            )
+    return manifest
+
+
+def _read_listed(folder: Path, manifest: dict[str, Any]) -> Views:
+    arrays = []
+    for entry in manifest["views"]:
+        array = open_npy(folder / entry["file"])
+        listed = [entry.get("shape"), entry.get("dtype"), manifest.get("n_rows")]
+        if listed != [list(array.shape), array.dtype.str, array.shape[0]]:
+            raise FileFormatError(
+                f"{folder / entry['file']} must be as the manifest lists it, {entry.get('shape')} "
+                f"{entry.get('dtype')} of {manifest.get('n_rows')} rows; it is {list(array.shape)} "
+                f"{array.dtype.str}. Extract the views again."
+            )
+        arrays.append(array)
+    labels = _read_labels(folder / LABELS) if manifest.get("labels") else None
+    paths = _read_paths(folder / PATHS) if manifest.get("paths") else None
+    return Views(tuple(entry.get("name") for entry in manifest["views"]), tuple(arrays), labels, paths)
+
+
+def _read_labels(path: Path) -> np.ndarray:
+    try:
+        with open(path, "rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # a damaged header makes NumPy raise anything, even TokenError
+        raise FileFormatError(f"{path} is not a whole .npy file ({error}). Write it again.") from error
+
+
+def _read_paths(path: Path) -> tuple[str, ...]:
+    try:
+        with open(path, encoding="utf-8", newline="\n") as file:
+            paths = tuple(json.loads(line) for line in file)
+    except (ValueError, OSError, RecursionError) as error:
+        raise FileFormatError(f"{path} must hold one JSON string a line ({error}). Write it again.") from error
+    if not all(isinstance(item, str) for item in paths):
+        raise FileFormatError(f"{path} must hold one JSON string a line; some are no strings. Write it again.")
+    return paths

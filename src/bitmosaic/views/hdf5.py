@@ -1,0 +1,73 @@
+"""A matrix in an HDF5 file, read by rows and never whole."""
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from bitmosaic.errors import FileFormatError
+from bitmosaic.views.indexing import positions, runs
+
+_WINDOW_BYTES = 32 * 2**20  # at most so much is read at once to pick scattered rows from
+_ROW_COST_BYTES = 8 * 2**10  # selecting one scattered row costs as much as reading this much in a run
+
+
+class H5Rows:
+    """An h5py Dataset as rows. The file stays open as long as this lives.
+
+    With `transposed`, the rows of the view are the columns of the dataset: MATLAB stores them so.
+    """
+
+    def __init__(self, dataset: Any, *, transposed: bool = False) -> None:
+        self.dataset = dataset
+        self.transposed = transposed
+        self.shape: tuple[int, ...] = tuple(dataset.shape[::-1] if transposed else dataset.shape)
+        self.dtype: np.dtype = dataset.dtype
+
+    @property
+    def T(self) -> "H5Rows":
+        return H5Rows(self.dataset, transposed=not self.transposed)
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        try:
+            return self._read(rows) if isinstance(rows, slice) else self._pick(positions(rows, self.shape[0]))
+        except OSError as error:
+            raise FileFormatError(
+                f"{self.dataset.file.filename}: rows of {self.dataset.name} cannot be read ({error}). "
+                "The file may be damaged or cut: copy or write it again."
+            ) from error
+
+    def _read(self, rows: Any) -> np.ndarray:
+        return self.dataset[:, rows].T if self.transposed else self.dataset[rows]
+
+    def _pick(self, index: np.ndarray) -> np.ndarray:
+        wanted, back = np.unique(index, return_inverse=True)  # HDF5 takes strictly increasing rows only
+        picked = np.empty((len(wanted), self.shape[1]), dtype=self.dtype)
+        row_bytes = self.shape[1] * self.dtype.itemsize
+        window = max(1, _WINDOW_BYTES // row_bytes)
+        for run in runs(wanted // window):
+            part = wanted[run]
+            low, high = int(part[0]), int(part[-1]) + 1
+            if (high - low) * row_bytes <= _ROW_COST_BYTES * len(part):
+                picked[run] = self._read(slice(low, high))[part - low]
+            else:
+                picked[run] = self._read(part)
+        return picked[back]
+
+
+def is_dataset(array: Any) -> bool:
+    """Whether it is an h5py Dataset, asked without importing h5py."""
+    h5py = sys.modules.get("h5py")
+    return h5py is not None and isinstance(array, h5py.Dataset)
+
+
+def open_h5(path: Any) -> Any:
+    """The file, open for reading."""
+    import h5py
+
+    try:
+        return h5py.File(path, "r")
+    except (OSError, RuntimeError) as error:
+        raise FileFormatError(
+            f"{path} is not a whole HDF5 file ({error}). It may be cut or of another format: copy or write it again."
+        ) from error

@@ -1,0 +1,112 @@
+"""A path -> Views: which format it is, and the plain ones (.npy, .npz, HDF5)."""
+
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ViewMismatchError
+from bitmosaic.views.core import Rows, Views, is_numeric
+from bitmosaic.views.folder import open_npy, read_folder
+from bitmosaic.views.hdf5 import H5Rows, is_dataset, open_h5
+from bitmosaic.views.matlab import read_mat
+from bitmosaic.views.naming import is_label_name, is_path_name
+from bitmosaic.views.parquet import read_parquet
+
+
+def read_views(path: str | os.PathLike[str]) -> Views:
+    """Views from a views folder, .npy, .npz, .mat, .h5/.hdf5 or .parquet. Large ones stay on disk."""
+    path = Path(path)
+    if not path.exists():
+        raise MissingFileError(f"There is no file or folder {path}. Check the path, or extract the views first.")
+    reader = read_folder if path.is_dir() else READERS.get(path.suffix.lower())
+    if reader is None:
+        raise FileFormatError(
+            f"Views are read from a views folder or a file of type {', '.join(READERS)}; got {path.name!r}. "
+            "Save them with numpy.save, or with bitmosaic's write_views."
+        )
+    try:
+        return reader(path)
+    except ViewMismatchError:
+        raise
+    except InvalidDataError as error:
+        raise FileFormatError(f"{path}: {error}") from error
+
+
+def read_npy(path: Path) -> Views:
+    return Views(("view0",), (open_npy(path),))
+
+
+def read_npz(path: Path) -> Views:
+    """Every matrix is a view; vectors called labels (or y, truth, gt, …) and paths are what they say."""
+    if not zipfile.is_zipfile(path):
+        raise FileFormatError(f"{path} is not a whole .npz file. It may be cut: copy it, or save it again.")
+    found: dict[str, Any] = {}
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            for name in archive.files:
+                found[name] = archive[name]
+    except Exception as error:  # a damaged archive makes NumPy raise anything, from BadZipFile to TokenError
+        if "allow_pickle" in str(error):
+            raise FileFormatError(
+                f"{path} holds pickled objects, and these are refused because they can run code. "
+                "Save plain arrays of numbers or strings."
+            ) from error
+        raise FileFormatError(f"{path} cannot be read ({error}). It may be cut: copy it, or save it again.") from error
+    return _sort_out(path, {name: array for name, array in found.items() if isinstance(array, np.ndarray)})
+
+
+def read_hdf5(path: Path) -> Views:
+    """Matrices at the top level or in the group `views` are views, and stay in the file."""
+    file = open_h5(path)
+    found: dict[str, Any] = {}
+    try:
+        for group in (file, file.get("views")):
+            for name, item in group.items() if hasattr(group, "items") else ():
+                if not is_dataset(item):
+                    continue
+                if name in found:
+                    raise FileFormatError(f"{path} holds {name!r} twice, at the top and in 'views'. Rename one.")
+                is_matrix = item.ndim == 2 and is_numeric(item.dtype)
+                found[name] = H5Rows(item) if is_matrix else _small(name, item)
+    except (OSError, RuntimeError, KeyError) as error:
+        raise FileFormatError(f"{path} cannot be read ({error}). It may be damaged: write it again.") from error
+    return _sort_out(path, found)
+
+
+READERS: dict[str, Callable[[Path], Views]] = {
+    ".npy": read_npy,
+    ".npz": read_npz,
+    ".mat": read_mat,
+    ".h5": read_hdf5,
+    ".hdf5": read_hdf5,
+    ".parquet": read_parquet,
+}
+
+
+def _small(name: str, dataset: Any) -> Any:
+    """A dataset that is no view: labels and paths are read, anything else is only described."""
+    if not (is_label_name(name) or is_path_name(name)):
+        return dataset
+    return dataset.asstr()[()] if dataset.dtype.kind == "O" else dataset[()]
+
+
+def _sort_out(path: Path, found: dict[str, Any]) -> Views:
+    """Named arrays of one file -> views, labels, paths."""
+    views: dict[str, Rows] = {}
+    labels, paths = None, None
+    for name, array in found.items():
+        is_vector = len(array.shape) == 1 or (len(array.shape) == 2 and 1 in array.shape)
+        if is_label_name(name) and is_vector and labels is None:
+            labels = array[:]
+        elif is_path_name(name) and is_vector and array.dtype.kind in "USO":
+            paths = tuple(p.decode() if isinstance(p, bytes) else str(p) for p in np.ravel(array))
+        elif len(array.shape) == 2 and is_numeric(array.dtype):
+            views[name] = array
+    if not views:
+        held = ", ".join(f"{name} {tuple(array.shape)} {array.dtype}" for name, array in found.items())
+        raise FileFormatError(f"A view is a matrix of numbers; {path} holds {held or 'nothing'}. Save (n, d) matrices.")
+    return Views(tuple(views), tuple(views.values()), labels, paths)

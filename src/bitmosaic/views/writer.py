@@ -1,0 +1,115 @@
+"""Views -> a views folder, streamed in blocks; each file appears whole or not at all."""
+
+import contextlib
+import json
+import os
+import unicodedata
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bitmosaic.errors import FileFormatError, InvalidDataError
+from bitmosaic.views.core import Rows, Views
+from bitmosaic.views.door import as_views
+from bitmosaic.views.folder import FORMAT, LABELS, MANIFEST, PATHS, VERSION, is_plain_name
+
+_BLOCK_BYTES = 16 * 2**20
+
+
+def write_views(
+    folder: str | os.PathLike[str], views: Any, *, labels: Any = None, paths: Sequence[str] | None = None
+) -> None:
+    """Write what `as_views` takes as a views folder. `labels` and `paths` stand in for those of the views.
+
+    Every file is first written beside its place; then all are renamed, the manifest last. Files of other
+    names stay as they are.
+    """
+    views, folder = as_views(views), Path(folder)
+    if labels is not None:
+        views = replace(views, labels=labels)
+    if paths is not None:
+        views = replace(views, paths=tuple(paths))
+    _check_file_names(views.names)
+    contents: dict[str, Callable[[BinaryIO], None]] = {}
+    for name, array in zip(views.names, views.arrays, strict=True):
+        contents[f"{name}.npy"] = lambda file, array=array: _write_matrix(file, array)  # type: ignore[misc]
+    if views.labels is not None:
+        contents[LABELS] = lambda file: np.lib.format.write_array(file, views.labels, allow_pickle=False)
+    if views.paths is not None:
+        contents[PATHS] = lambda file: file.writelines(_json(path) + b"\n" for path in views.paths)
+    contents[MANIFEST] = lambda file: file.writelines([_json(_manifest(views), indent=1)])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_all(folder, contents)
+    except OSError as error:
+        raise FileFormatError(f"The views cannot be written to {folder} ({error}).") from error
+
+
+def _write_all(folder: Path, contents: dict[str, Callable[[BinaryIO], None]]) -> None:
+    beside = {name: folder / f".{uuid.uuid4().hex}.tmp" for name in contents}
+    try:
+        for name, write in contents.items():
+            with open(beside[name], "xb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+        for name in contents:  # the manifest stands last
+            os.replace(beside[name], folder / name)
+    finally:
+        for file_beside in beside.values():
+            file_beside.unlink(missing_ok=True)
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # some file systems cannot sync a folder
+            os.fsync(handle)
+        os.close(handle)
+
+
+def _write_matrix(file: BinaryIO, array: Rows) -> None:
+    """As .npy, block by block. Not through a memory map: there, a full disk kills the process."""
+    n_rows, width = array.shape
+    descr = np.lib.format.dtype_to_descr(array.dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": (n_rows, width)}
+    np.lib.format.write_array_header_1_0(file, header)
+    step = max(1, _BLOCK_BYTES // (width * array.dtype.itemsize))
+    for start in range(0, n_rows, step):
+        block = np.ascontiguousarray(array[start : start + step], dtype=array.dtype)
+        file.write(block.tobytes())
+
+
+def _manifest(views: Views) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "n_rows": views.n_rows,
+        "labels": views.labels is not None,
+        "paths": views.paths is not None,
+        "views": [
+            {"name": name, "file": f"{name}.npy", "shape": list(array.shape), "dtype": array.dtype.str}
+            for name, array in zip(views.names, views.arrays, strict=True)
+        ],
+    }
+
+
+def _json(value: Any, **options: Any) -> bytes:
+    return json.dumps(value, **options).encode("ascii")  # escaped: file names that are not UTF-8 survive
+
+
+def _check_file_names(names: tuple[str, ...]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        key = unicodedata.normalize("NFC", name).casefold()  # what some file systems take as the same
+        if not is_plain_name(name) or key == "labels":
+            raise InvalidDataError(
+                "The name of a view becomes a file name: letters, digits, _ . - and spaces, not beginning "
+                f"with a dot, and not 'labels'; got {name!r}. Rename the view."
+            )
+        if key in seen:
+            raise InvalidDataError(
+                f"View names must differ by more than the case of letters; got {seen[key]!r} and {name!r}. Rename one."
+            )
+        seen[key] = name

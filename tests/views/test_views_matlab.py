@@ -1,0 +1,189 @@
+"""Multi-view .mat files, written by SciPy (v7) and in MATLAB's v7.3 layout by h5py."""
+
+import itertools
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+
+from bitmosaic.errors import FileFormatError, ViewMismatchError
+from bitmosaic.views import read_rows, read_views
+
+RNG = np.random.default_rng(0)
+N = 20
+A, B = RNG.normal(size=(N, 5)), RNG.integers(0, 9, (N, 7)).astype(np.uint8)
+LABELS = np.arange(N) % 3 + 1
+NUMBERS = itertools.count()
+
+
+def cell(*items, column=False):
+    array = np.empty((len(items), 1) if column else (1, len(items)), dtype=object)
+    array.ravel()[:] = list(items) if len(items) > 1 else [None]
+    if len(items) == 1:
+        array[0, 0] = items[0]
+    return array
+
+
+def write_v7(path, variables):
+    scipy.io.savemat(path, variables)
+
+
+def write_v73(path, variables):
+    """As MATLAB does: a 512-byte header, matrices transposed, cells as references into #refs#."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        refs = file.create_group("#refs#")
+        for name, value in variables.items():
+            _store(file, refs, name, value)
+    with open(path, "r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(116) + bytes(8) + b"\x00\x02IM")
+
+
+def _store(group, refs, name, value):
+    if scipy.sparse.issparse(value):
+        value = value.tocsc()
+        item = group.create_group(name)
+        item.attrs["MATLAB_sparse"] = np.uint64(value.shape[0])
+        item["data"], item["ir"], item["jc"] = value.data, value.indices.astype("u8"), value.indptr.astype("u8")
+        kind = "double"
+    elif isinstance(value, dict):
+        item, kind = group.create_group(name), "struct"
+    elif isinstance(value, str):
+        item, kind = group.create_dataset(name, data=np.array([[ord(c)] for c in value], np.uint16)), "char"
+    elif value.dtype == object:
+        pointers = np.empty(value.T.shape, dtype=h5py.ref_dtype)
+        for place, content in np.ndenumerate(value.T):
+            pointers[place] = _store(refs, refs, f"r{next(NUMBERS)}", content).ref
+        item, kind = group.create_dataset(name, data=pointers, dtype=h5py.ref_dtype), "cell"
+    else:
+        item, kind = group.create_dataset(name, data=np.atleast_2d(value).T), "double"
+    item.attrs["MATLAB_class"] = np.bytes_(kind)
+    return item
+
+
+@pytest.fixture(params=[write_v7, write_v73], ids=["v7", "v7.3"])
+def read(request, tmp_path):
+    def write_and_read(**variables):
+        request.param(tmp_path / "set.mat", variables)
+        return read_views(tmp_path / "set.mat")
+
+    return write_and_read
+
+
+def assert_holds(views, *matrices):
+    assert len(views) == len(matrices)
+    for array, matrix in zip(views.arrays, matrices, strict=True):
+        np.testing.assert_array_equal(read_rows(array, slice(None)), np.asarray(matrix, np.float32))
+
+
+@pytest.mark.parametrize("name", ["X", "x", "data", "fea", "features", "Views"])
+@pytest.mark.parametrize("column", [True, False])
+def test_cells_of_views_are_read(read, name, column):
+    views = read(**{name: cell(A, B, column=column), "Y": LABELS[:, None]})
+    assert views.names == ("view0", "view1")
+    assert_holds(views, A, B)
+    np.testing.assert_array_equal(views.labels, LABELS)
+
+
+@pytest.mark.parametrize("name", ["Y", "y", "truth", "gt", "truelabel", "labels", "label", "gnd"])
+@pytest.mark.parametrize("labels", [LABELS[:, None], LABELS[None, :], cell(LABELS[:, None], LABELS[:, None])])
+def test_labels_are_found_under_their_many_names(read, name, labels):
+    views = read(**{"X": cell(A, B), name: labels})
+    np.testing.assert_array_equal(views.labels, LABELS)
+    assert views.labels.dtype.kind in "iu"
+
+
+def test_float_labels_become_integers(read):
+    assert read(X=A, gt=LABELS.astype(float)).labels.dtype == np.int64
+
+
+def test_labels_may_be_words(read):
+    names = [("cat", "dog", "bird")[label - 1] for label in LABELS]
+    assert read(X=A, label=cell(*names, column=True)).labels.tolist() == names
+
+
+def test_cells_of_features_by_samples_are_turned(read):
+    assert_holds(read(data=cell(A.T, B.T), truth=LABELS), A, B)
+
+
+def test_cells_of_both_directions_are_turned_one_by_one(read):
+    assert_holds(read(data=cell(A, B.T), truth=LABELS), A, B)
+
+
+def test_a_square_cell_is_kept(read):
+    square = RNG.normal(size=(N, N))
+    assert_holds(read(data=cell(square, B.T), truth=LABELS), square, B)
+
+
+def test_without_labels_the_shared_side_is_the_samples(read):
+    assert_holds(read(X=cell(A.T, B.T)), A, B)
+    assert_holds(read(X=cell(A, B)), A, B)
+    assert_holds(read(X=cell(A, B.T)), A, B)
+    assert_holds(read(X=cell(A.T, B)), A, B)
+
+
+def test_without_labels_and_in_doubt_rows_are_samples(read):
+    assert_holds(read(X=cell(A, A + 1)), A, A + 1)
+
+
+def test_one_matrix_is_one_view(read):
+    assert_holds(read(fea=A, gnd=LABELS), A)
+    assert_holds(read(fea=A), A)
+    assert_holds(read(fea=A.T, gnd=LABELS), A)
+
+
+@pytest.mark.parametrize("prefix", ["X", "x", "view"])
+def test_numbered_variables_are_views_in_the_order_of_their_numbers(read, prefix):
+    variables = {f"{prefix}{i}": A + i for i in (10, 2, 1)}
+    views = read(**variables, Y=LABELS)
+    assert views.names == (f"{prefix}1", f"{prefix}2", f"{prefix}10")
+    assert_holds(views, A + 1, A + 2, A + 10)
+
+
+def test_sparse_cells_become_dense(read):
+    sparse = scipy.sparse.random(N, 6, density=0.2, random_state=1)
+    assert_holds(read(X=cell(A, sparse.tocsc()), Y=LABELS), A, sparse.toarray())
+
+
+def test_views_that_do_not_fit_the_labels_are_a_mismatch(read):
+    with pytest.raises(ViewMismatchError, match=f"number of labels, {N}; view 1 is 19×7"):
+        read(X=cell(A, B[:19]), Y=LABELS)
+
+
+def test_views_without_a_common_side_are_a_mismatch(read):
+    with pytest.raises(ViewMismatchError, match=r"got \[20, 19\]"):
+        read(X=cell(A, B[:19]))
+
+
+def test_text_instead_of_views_is_refused(read):
+    with pytest.raises(FileFormatError, match=r"variable 'X' must be a matrix of numbers.*text"):
+        read(X=cell("hello", "world"), Y=LABELS)
+
+
+def test_a_struct_instead_of_views_is_refused(read):
+    with pytest.raises(FileFormatError, match=r"variable 'X' must be a matrix of numbers.*struct"):
+        read(X={"hog": A}, Y=LABELS)
+
+
+def test_cells_in_cells_are_refused(read):
+    with pytest.raises(FileFormatError, match=r"variable 'X' must be a matrix of numbers.*cell array"):
+        read(X=cell(cell(A, B), B), Y=LABELS)
+
+
+def test_a_file_without_views_says_what_it_holds(read):
+    with pytest.raises(FileFormatError, match=r"the file holds .*hog \(20×5 float64\)"):
+        read(hog=A, name="a set")
+
+
+def test_views_of_v73_stay_on_disk(tmp_path):
+    write_v73(tmp_path / "set.mat", {"X": cell(A, B), "Y": LABELS})
+    assert not any(isinstance(array, np.ndarray) for array in read_views(tmp_path / "set.mat").arrays)
+
+
+def test_a_sparse_matrix_that_leaves_its_bounds_is_refused(tmp_path):
+    write_v73(tmp_path / "set.mat", {"X": scipy.sparse.eye(N).tocsc()})
+    with h5py.File(tmp_path / "set.mat", "r+") as file:
+        file["X/ir"][3] = 10**6
+    with pytest.raises(FileFormatError, match="cannot be read"):
+        read_views(tmp_path / "set.mat")

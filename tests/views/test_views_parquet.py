@@ -1,0 +1,143 @@
+"""Parquet files written by pyarrow: columns of lists, or numbered columns."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bitmosaic.errors import FileFormatError
+from bitmosaic.views import read_rows, read_views
+from bitmosaic.views.parquet import ParquetFile
+
+MATRIX = np.random.default_rng(0).normal(size=(25, 4)).astype(np.float32)
+LABELS = np.arange(25) % 3
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_table(columns, row_group_size=10):
+        pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=row_group_size)
+        return tmp_path / "a.parquet"
+
+    return write_table
+
+
+def lists(kind, matrix=MATRIX, missing=()):
+    rows = [None if i in missing else row.tolist() for i, row in enumerate(matrix)]
+    return pa.array(rows, kind)
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float32()), pa.list_(pa.float32(), 4)])
+def test_columns_of_lists_are_views(write, kind):
+    path = write({"id": np.arange(25), "hog": lists(kind), "path": [f"{i}.png" for i in range(25)], "label": LABELS})
+    views = read_views(path)
+    assert views.names == ("hog",)
+    assert views["hog"].shape == (25, 4)
+    assert views["hog"].dtype == np.float32
+    np.testing.assert_array_equal(read_rows(views["hog"], slice(None)), MATRIX)
+    np.testing.assert_array_equal(views.labels, LABELS)
+    assert views.paths[24] == "24.png"
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.list_(pa.float64(), 4)])
+def test_a_missing_list_is_a_row_of_nan(write, kind):
+    views = read_views(write({"hog": lists(kind, missing={0, 13, 24})}))
+    expected = MATRIX.copy()
+    expected[[0, 13, 24]] = np.nan
+    np.testing.assert_array_equal(read_rows(views["hog"], slice(None)), expected)
+
+
+@pytest.mark.parametrize("kind", ["u1", "i2", "i8", "f2", "?"])
+def test_missing_values_of_any_number_type_are_nan(write, kind):
+    matrix = (np.arange(100).reshape(25, 4) % 7).astype(kind)
+    value = pa.from_numpy_dtype(np.dtype(kind))
+    rows = [[np.dtype(kind).type(v) for v in row] for row in matrix]
+    rows[3] = None
+    rows[5][1] = None
+    views = read_views(write({"hog": pa.array(rows, pa.list_(value))}))
+    expected = matrix.astype(np.float32)
+    expected[3] = np.nan
+    expected[5, 1] = np.nan
+    np.testing.assert_array_equal(read_rows(views["hog"], slice(None)), expected)
+
+
+def test_the_first_row_may_lack_its_list_in_whole_row_groups(write):
+    views = read_views(write({"hog": lists(pa.list_(pa.float32()), missing=set(range(20)))}))
+    assert views.widths == (4,)
+    np.testing.assert_array_equal(read_rows(views["hog"], np.array([20, 24])), MATRIX[[20, 24]])
+
+
+def test_a_view_that_is_missing_everywhere_is_refused(write):
+    with pytest.raises(FileFormatError, match="'hog' must hold at least one list; all of its rows are null"):
+        read_views(write({"hog": lists(pa.list_(pa.float32()), missing=set(range(25)))}))
+
+
+def test_lists_of_different_length_name_the_row(write):
+    rows = MATRIX.tolist()
+    rows[17] = [1.0, 2.0]
+    views = read_views(write({"hog": rows}))
+    with pytest.raises(FileFormatError, match="same length, 4; row 17 has 2"):
+        read_rows(views["hog"], slice(None))
+
+
+@pytest.mark.parametrize("separator", ["_", "."])
+def test_numbered_columns_are_grouped_and_ordered_by_number(write, separator):
+    wide = np.random.default_rng(1).normal(size=(25, 12))
+    columns = {f"color_hist{separator}{j}": wide[:, j] for j in reversed(range(12))}
+    views = read_views(write(columns | {"sharpness": LABELS * 2, "y": LABELS, "file": ["a.png"] * 25}))
+    assert views.names == ("color_hist", "sharpness")
+    np.testing.assert_array_equal(read_rows(views["color_hist"], slice(None)), wide.astype(np.float32))
+    np.testing.assert_array_equal(read_rows(views["sharpness"], slice(None)), LABELS[:, None] * 2)
+    np.testing.assert_array_equal(views.labels, LABELS)
+    assert views.paths == ("a.png",) * 25
+
+
+def test_missing_numbers_in_columns_are_nan(write):
+    views = read_views(write({"a_0": pa.array([1, None, 3]), "a_1": pa.array([1.0, 2.0, None])}))
+    np.testing.assert_array_equal(read_rows(views["a"], slice(None)), [[1, 1], [np.nan, 2], [3, np.nan]])
+
+
+def test_a_data_frame_of_numbers_is_one_view(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(MATRIX, columns=list("0123"), index=np.arange(25) * 2)
+    frame.to_parquet(tmp_path / "a.parquet")
+    views = read_views(tmp_path / "a.parquet")
+    assert views.names == ("view0",)
+    np.testing.assert_array_equal(read_rows(views["view0"], slice(None)), MATRIX)
+
+
+def test_string_labels_are_read(write):
+    labels = pa.array(["cat", "dog"] * 12 + ["cat"]).dictionary_encode()
+    assert read_views(write({"hog": MATRIX.tolist(), "truth": labels})).labels.tolist()[:2] == ["cat", "dog"]
+
+
+def test_labels_with_gaps_are_refused(write):
+    with pytest.raises(FileFormatError, match="'y' needs a value in every row; 1 are null"):
+        read_views(write({"hog": [[1.0], [2.0]], "y": [1, None]}))
+
+
+def test_a_file_without_numbers_says_what_it_holds(write):
+    with pytest.raises(FileFormatError, match=r"the file holds name \(string\)"):
+        read_views(write({"name": ["a", "b"]}))
+
+
+def test_columns_of_the_same_name_are_refused(tmp_path):
+    table = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["a", "a"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(FileFormatError, match="different names; got a, a"):
+        read_views(tmp_path / "a.parquet")
+
+
+def test_a_file_of_no_rows_is_refused(write):
+    with pytest.raises(FileFormatError, match="at least one row"):
+        read_views(write({"a_0": pa.array([], pa.float32())}))
+
+
+def test_one_row_group_is_read_once_for_neighbouring_blocks(write, monkeypatch):
+    views = read_views(write({"hog": lists(pa.list_(pa.float32(), 4))}))
+    read = []
+    original = ParquetFile.read
+    monkeypatch.setattr(ParquetFile, "read", lambda self, c, group: read.append(group) or original(self, c, group))
+    for start in range(0, 25, 2):
+        np.testing.assert_array_equal(views["hog"][start : start + 2], MATRIX[start : start + 2])
+    assert read == [0, 1, 2]

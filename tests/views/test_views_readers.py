@@ -1,0 +1,199 @@
+"""Plain files: .npy, .npz and HDF5; and what is said about files that cannot be read."""
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.io
+
+from bitmosaic.errors import FileFormatError, MissingFileError, ViewMismatchError
+from bitmosaic.views import read_rows, read_views
+
+MATRIX = np.random.default_rng(0).normal(size=(40, 3))
+LABELS = np.arange(40) % 4
+
+
+def test_a_npy_file_is_one_view_as_a_memory_map(tmp_path):
+    np.save(tmp_path / "hog.npy", MATRIX)
+    views = read_views(tmp_path / "hog.npy")
+    assert views.names == ("view0",)
+    assert isinstance(views.arrays[0], np.memmap)
+
+
+@pytest.mark.parametrize("name", ["labels", "y", "Y", "truth", "gt", "truelabel"])
+def test_a_npz_file_holds_views_and_labels(tmp_path, name):
+    np.savez(tmp_path / "a.npz", hog=MATRIX, gist=MATRIX[:, :2], other=np.arange(3), **{name: LABELS})
+    views = read_views(tmp_path / "a.npz")
+    assert views.names == ("hog", "gist")
+    np.testing.assert_array_equal(views.labels, LABELS)
+    np.testing.assert_array_equal(views["gist"], MATRIX[:, :2])
+
+
+def test_a_npz_file_may_hold_string_labels_and_paths(tmp_path):
+    names = np.array([f"{i}.png" for i in range(40)])
+    np.savez(tmp_path / "a.npz", hog=MATRIX, labels=np.where(LABELS > 1, "cat", "dog"), paths=names)
+    views = read_views(tmp_path / "a.npz")
+    assert set(views.labels) == {"cat", "dog"}
+    assert views.paths == tuple(names.tolist())
+
+
+def test_a_column_of_labels_is_labels(tmp_path):
+    np.savez(tmp_path / "a.npz", hog=MATRIX, y=LABELS[:, None].astype(float))
+    np.testing.assert_array_equal(read_views(tmp_path / "a.npz").labels, LABELS)
+
+
+def test_pickled_objects_are_refused(tmp_path):
+    objects = np.array([[{}, 1], [2, 3]], dtype=object)
+    np.savez(tmp_path / "a.npz", hog=MATRIX, evil=objects, allow_pickle=True)
+    np.save(tmp_path / "b.npy", objects, allow_pickle=True)
+    for name in ("a.npz", "b.npy"):
+        with pytest.raises(FileFormatError, match="pickled objects, and these are refused"):
+            read_views(tmp_path / name)
+
+
+def test_a_npz_file_without_a_matrix_says_what_it_holds(tmp_path):
+    np.savez(tmp_path / "a.npz", other=np.arange(3))
+    with pytest.raises(FileFormatError, match=r"holds other \(3,\) int64. Save \(n, d\) matrices"):
+        read_views(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("group", ["", "views/"])
+def test_an_hdf5_file_holds_views_and_labels(tmp_path, group):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file[group + "hog"] = MATRIX
+        file[group + "raw"] = (MATRIX * 10).astype(">i2")
+        file["labels"] = LABELS
+        file["path"] = [f"{i}.png" for i in range(40)]
+        file["images"] = np.zeros((40, 2, 2))
+        file["notes/n"] = np.zeros((2, 2))
+    views = read_views(tmp_path / "a.hdf5")
+    assert views.names == ("hog", "raw")
+    np.testing.assert_array_equal(views.labels, LABELS)
+    assert views.paths[:2] == ("0.png", "1.png")
+    np.testing.assert_array_equal(read_rows(views["raw"], slice(3, 9)), (MATRIX * 10).astype("i2")[3:9])
+    assert not isinstance(views["hog"], np.ndarray)
+
+
+def test_an_hdf5_file_may_hold_string_labels(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["hog"], file["y"] = MATRIX[:2], ["cat", "dög"]
+    assert read_views(tmp_path / "a.h5").labels.tolist() == ["cat", "dög"]
+
+
+def test_an_hdf5_file_cannot_name_a_view_twice(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["hog"], file["views/hog"] = MATRIX, MATRIX
+    with pytest.raises(FileFormatError, match="holds 'hog' twice"):
+        read_views(tmp_path / "a.h5")
+
+
+def test_an_hdf5_link_that_leads_nowhere_is_passed_over(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["hog"], file["gone"] = MATRIX, h5py.SoftLink("/nowhere")
+    assert read_views(tmp_path / "a.h5").names == ("hog",)
+
+
+def test_rows_of_a_file_must_agree(tmp_path):
+    np.savez(tmp_path / "a.npz", hog=MATRIX, gist=MATRIX[:30])
+    with pytest.raises(ViewMismatchError, match=r"got \[40, 30\] for hog, gist"):
+        read_views(tmp_path / "a.npz")
+
+
+def test_labels_that_are_no_classes_name_the_file(tmp_path):
+    np.savez(tmp_path / "a.npz", hog=MATRIX, y=MATRIX[:, 0])
+    with pytest.raises(FileFormatError, match=r"a\.npz: Labels must be whole numbers or strings"):
+        read_views(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(4), np.zeros((2, 2, 2)), np.array([["a"]]), np.zeros((0, 3)), np.eye(2) * 1j]
+)
+def test_a_npy_file_that_is_no_matrix_of_numbers_is_refused(tmp_path, array):
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(FileFormatError, match=r"a\.npy"):
+        read_views(tmp_path / "a.npy")
+
+
+def test_other_files_are_refused_with_the_list_of_formats(tmp_path):
+    (tmp_path / "a.csv").write_text("1,2\n")
+    with pytest.raises(FileFormatError, match=r"\.npy, \.npz, \.mat, \.h5, \.hdf5, \.parquet; got 'a\.csv'"):
+        read_views(tmp_path / "a.csv")
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path):
+    with pytest.raises(MissingFileError, match=r"There is no file or folder .*a\.npy"):
+        read_views(tmp_path / "a.npy")
+
+
+def write_npy(path):
+    np.save(path, MATRIX)
+
+
+def write_npz(path):
+    np.savez_compressed(path, hog=MATRIX)
+
+
+def write_mat(path):
+    scipy.io.savemat(path, {"X": MATRIX}, do_compression=True)
+
+
+def write_mat73(path):
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file["X"] = MATRIX.T
+
+
+def write_h5(path):
+    with h5py.File(path, "w") as file:
+        file["hog"] = MATRIX
+
+
+def write_parquet(path):
+    pq.write_table(pa.table({"hog": MATRIX.tolist()}), path)
+
+
+WRITERS = [
+    ("a.npy", write_npy),
+    ("a.npz", write_npz),
+    ("a.mat", write_mat),
+    ("b.mat", write_mat73),
+    ("a.h5", write_h5),
+    ("a.parquet", write_parquet),
+]
+
+
+@pytest.mark.parametrize(("name", "write"), WRITERS)
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.98])
+def test_a_cut_file_is_refused(tmp_path, name, write, share):
+    path = tmp_path / name
+    write(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(FileFormatError, match=name):
+        read_views(path)
+
+
+@pytest.mark.parametrize(("name", "write"), WRITERS)
+def test_a_file_of_another_format_is_refused(tmp_path, name, write):
+    (tmp_path / name).write_bytes(b"This is a text, not numbers. " * 50)
+    with pytest.raises(FileFormatError, match=name):
+        read_views(tmp_path / name)
+
+
+def test_damage_inside_a_file_is_told_when_its_rows_are_read(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        data = file.create_dataset("hog", data=MATRIX, chunks=(40, 3), compression="gzip", fletcher32=True)
+        where = data.id.get_chunk_info(0).byte_offset
+    damaged = bytearray((tmp_path / "a.h5").read_bytes())
+    damaged[where + 20 : where + 40] = bytes(20)
+    (tmp_path / "a.h5").write_bytes(damaged)
+    with pytest.raises(FileFormatError, match=r"rows of /hog cannot be read.*damaged"):
+        read_rows(read_views(tmp_path / "a.h5")["hog"], slice(0, 3))
+
+
+def test_a_damaged_header_is_refused(tmp_path):
+    np.save(tmp_path / "a.npy", MATRIX)
+    damaged = (tmp_path / "a.npy").read_bytes().replace(b"}", b"(")
+    (tmp_path / "a.npy").write_bytes(damaged)
+    with pytest.raises(FileFormatError, match="is not a whole"):
+        read_views(tmp_path / "a.npy")

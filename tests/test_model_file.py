@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bitmosaic.errors import BitmosaicError, ModelFileError
-from bitmosaic.model_file import FORMAT_VERSION, STORED_DTYPES, read_model, require, write_model
+from bitmosaic.model_file import FORMAT_VERSION, STORED_DTYPES, complete, read_model, require, write_model
 
 ARRAYS = {
     "centers": np.arange(12, dtype=np.uint8).reshape(3, 4),
@@ -588,4 +588,19 @@ def test_require_refuses_with_what_is_wrong():
     require(True, "never said", "m")
     with pytest.raises(ModelFileError, match=r"^m is not a usable model: 3 weights for 2 views\. Copy it") as caught:
         require(False, "3 weights for 2 views", "m")
-    assert isinstance(caught.value, BitmosaicError | ValueError)
+    assert isinstance(caught.value, BitmosaicError)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("mistake", [lambda: {}["codes"], lambda: int("x"), lambda: [][0], lambda: None + 1])
+def test_complete_turns_a_missing_part_into_a_refusal(mistake):
+    with (
+        pytest.raises(ModelFileError, match=r"^m is not a usable model: a part is missing or of the wrong kind"),
+        complete("m"),
+    ):
+        mistake()
+
+
+def test_complete_lets_a_refusal_through_as_it_is():
+    with pytest.raises(ModelFileError, match=r"3 weights for 2 views"), complete("m"):
+        require(False, "3 weights for 2 views", "m")

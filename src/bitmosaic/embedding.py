@@ -7,6 +7,7 @@ import numpy as np
 # Matrix products treat every row alike only in whole groups of rows: blocks are padded to a multiple of this, so that
 # an image gets the same code alone, in a batch, or in the training data.
 ROW_GROUP = 64
+FAR = 1e15  # in units of the training data's spread
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,10 @@ class Embedding:
         rows = np.zeros((-(-n // ROW_GROUP) * ROW_GROUP, d), np.float32)
         missing = np.ones(len(rows), bool)
         missing[:n] = np.isnan(X[:, 0])
-        np.subtract(X, self.offset, out=rows[:n])
-        rows[:n] *= self.factor
+        with np.errstate(over="ignore"):
+            np.subtract(X, self.offset, out=rows[:n])
+            rows[:n] *= self.factor
+        np.clip(rows, -FAR, FAR, out=rows)  # similar to no anchor, and its square is still a number
         rows[missing] = 0
         return rows, missing
 

@@ -68,7 +68,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     max_iter, cluster_iter : int, default=10
         Outer iterations, and rounds of centroids and assignment inside each.
     n_init : int, default=10
-        Seedings of the centroids that are tried on the first codes.
+        Seedings of the first clusters that are tried.
     tol : float, default=1e-4
         Stop when an iteration lowers the objective by less than this share.
     train_size : int, float or "auto", default="auto"
@@ -285,6 +285,10 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def transform(self, X):
         """Packed codes (n, n_bits/8) uint8 of images seen through all or some of the fitted views."""
         return self._encode(X)
+
+    def fit_transform(self, X, y=None):
+        """Fit, and return the packed codes of the same images."""
+        return self.fit(X).codes_
 
     def predict(self, X):
         """The cluster of each image, from all or some of the fitted views (a dict names them)."""

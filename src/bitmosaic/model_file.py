@@ -13,8 +13,9 @@ import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import save
@@ -52,7 +53,7 @@ def write_model(
     path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]
 ) -> None:
     """Write arrays and facts (plain JSON) to `path`, whole or not at all. The same content gives the same bytes."""
-    path = Path(path)
+    path = _usable_path(path)
     stored = {name: _storable(name, array) for name, array in arrays.items()}
     manifest = {
         "format": FORMAT,
@@ -79,7 +80,7 @@ def write_model(
 
 def read_model(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and facts of the model at `path`, which must be of this kind, whole and unchanged."""
-    path = Path(path)
+    path = _usable_path(path)
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -118,6 +119,16 @@ def complete(path: str | os.PathLike[str]) -> Iterator[None]:
         raise _unusable(f"a part is missing or of the wrong kind ({error})", path) from error
 
 
+def _usable_path(path: str | os.PathLike[str]) -> Path:
+    try:
+        usable = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        usable = False
+    if not usable:
+        raise ModelFileError(f"A model file needs a path of ordinary text; got {path!r}. Choose another name.")
+    return Path(path)
+
+
 def _unusable(what: str, path: str | os.PathLike[str]) -> ModelFileError:
     return ModelFileError(
         f"{os.fspath(path)} is not a usable model: {what}. "
@@ -148,7 +159,7 @@ def _storable(name: str, array: np.ndarray) -> np.ndarray:
 def _plain_json(facts: Mapping[str, Any]) -> dict[str, Any]:
     try:
         back = json.loads(_canonical(facts))
-        same = back == facts
+        same = isinstance(facts, dict) and back == facts
         problem = "they would come back changed (a tuple, or a key that is no string?)"
     except (TypeError, ValueError, RecursionError) as error:
         same, problem = False, str(error)
@@ -212,7 +223,7 @@ def _sync_folder(folder: Path) -> None:
 # --- reading -------------------------------------------------------------------------------------------
 
 
-def _read(file: BinaryIO, kind: str, path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def _read(file: BufferedReader, kind: str, path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     size = os.fstat(file.fileno()).st_size
     require(size > 0, "it is empty", path)
     require(size >= 8, f"it was cut short or never was a model (it has {size} bytes)", path)
@@ -228,7 +239,7 @@ def _read(file: BinaryIO, kind: str, path: Path) -> tuple[dict[str, np.ndarray],
     for name, slot in slots.items():
         array = np.empty(slot.shape, slot.dtype)
         file.seek(8 + header_size + slot.begin)
-        got = file.readinto(_bytes_of(array).data)  # type: ignore[attr-defined]
+        got = file.readinto(_bytes_of(array).data)
         require(got == array.nbytes, "it was cut short", path)
         arrays[name] = array
     require(_digest(manifest, arrays) == manifest["sha256"], "it was changed after it was written", path)
@@ -246,7 +257,7 @@ def _parse(raw: bytes, path: Path) -> Any:
     except RecursionError as error:
         raise _unusable("its header is nested too deeply", path) from error
     except _RepeatedKeyError as error:
-        raise _unusable(f"its header has the key {str(error):.80} twice", path) from error
+        raise _unusable(f"its header has the key {error!s:.80} twice", path) from error
     except ValueError as error:  # not UTF-8, not JSON, an integer of thousands of digits
         raise _unusable("its header is not JSON, so it was changed or never was a model", path) from error
 
@@ -256,10 +267,11 @@ class _RepeatedKeyError(ValueError):
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    unique = dict(pairs)
-    if len(unique) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _RepeatedKeyError(repr(next(key for key in keys if keys.count(key) > 1)))
+    unique: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in unique:
+            raise _RepeatedKeyError(repr(key))
+        unique[key] = value
     return unique
 
 
@@ -327,7 +339,7 @@ def _slot(name: str, entry: Any, described: Any, path: Path) -> _Slot:
     dtype, shape, offsets = described["dtype"], described["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in STORED_DTYPES or entry["dtype"] != STORED_DTYPES[dtype][1]:
         raise wrong
-    if not _are_sizes(shape) or entry["shape"] != shape or len(shape) > 32:
+    if not _are_sizes(shape) or not _are_sizes(entry["shape"]) or entry["shape"] != shape or len(shape) > 64:
         raise wrong
     if not _are_sizes(offsets) or len(offsets) != 2:
         raise wrong

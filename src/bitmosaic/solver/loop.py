@@ -47,8 +47,8 @@ class Learned:
 def learn(blocks, grams, n_present, start, start_rows, settings, rng, report: Callable[[int, float, float], None]):
     """Run Algorithm 1 on the training rows in `blocks`.
 
-    grams: Z_vᵀZ_v of each view · n_present (m,): how many of the rows have each view · start_rows: which of them `start.labels` speaks of ·
-    report(iteration, objective, share of bits that changed) is called after each iteration.
+    grams: Z_vᵀZ_v of each view · n_present (m,): how many of the rows have each view · start_rows: the rows that
+    `start.labels` speaks of · report(iteration, objective, share of bits that changed): called after each iteration.
     """
     s, n, m = settings, blocks.n_rows, len(blocks.embeddings)
     factors = [steps.regularised_factor(G, s.ridge, s.variance_reward) for G in grams]

@@ -43,26 +43,26 @@ class Needs:
     n_bits: int
     n_start: int  # rows that the start looks at
     n_train: int
-    n_threads: int
 
-    def fixed(self):
-        """Bytes beside the cached blocks, at the moment when most is needed."""
+    def fixed(self, n_threads):
+        """Bytes beside the cached blocks, at the moment when most is needed: the start, or a pass over the data."""
         m, l, rows = len(self.widths), self.n_anchors, rows_per_block(self.widths)
-        model = 4 * l * (sum(self.widths) + m * self.n_bits)
-        grams = 8 * l * l * 2 * (m + 1)
-        block = 4 * rows * (2 * max(self.widths) + (m + 1) * l + 3 * self.n_bits)
+        model = 4 * l * (sum(self.widths) + 2 * m * self.n_bits)
+        codes = self.n_train * (self.n_bits // 8 + 24)
+        block = 4 * rows * (2 * max(self.widths) + 2 * m * l + 3 * self.n_bits)
         joint = (m * l) ** 2
-        start = 8 * joint * 3 + 4 * joint * 3 * self.n_threads + 4 * self.n_start * l
-        passes = 4 * l * l * m * 3 * self.n_threads
-        codes = self.n_train * (self.n_bits // 8 + 16)
-        return model + codes + block * self.n_threads + max(start, grams + passes)
+        start = 12 * joint + 48 * l * l + 4 * joint * (n_threads + 2) + 8 * self.n_start * l
+        grams = 8 * l * l * (2 * m + 2) + 4 * l * l * m * (n_threads + 2)
+        return model + codes + block * n_threads + 8 * l * l * m + max(start, grams)
 
-    def cache(self, limit):
-        """Bytes that are left for blocks of ψ under `limit` bytes."""
-        left = limit - self.fixed()
+    def plan(self, limit, n_threads):
+        """Under `limit` bytes: how many threads there is room for, and how many bytes are left for blocks of ψ."""
+        while n_threads > 1 and self.fixed(n_threads) > limit:
+            n_threads -= 1
+        left = limit - self.fixed(n_threads)
         if left < 0:
             raise ParameterError(
-                f"memory_limit must be at least {-(-self.fixed() // 10**6)}MB for {len(self.widths)} views with "
+                f"memory_limit must be at least {-(-self.fixed(1) // 10**6)}MB for {len(self.widths)} views with "
                 f"{self.n_anchors} anchors; got {limit / 10**6:.0f}MB. Raise it, or lower n_anchors."
             )
-        return left
+        return n_threads, left

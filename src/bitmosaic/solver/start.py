@@ -4,12 +4,13 @@ A start looks at a sample of the training rows and returns one matrix (l, K) per
 Σ_v Z_v P_v, taken over all rows in the same pass as always.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.sparse.linalg import eigsh
+from scipy.sparse.linalg import ArpackError, eigsh
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
@@ -42,8 +43,10 @@ def joint_gram(blocks):
 
 def top_eigenvectors(A, count, rng):
     """The largest eigenvalues of a symmetric matrix and their vectors; Lanczos where few are wanted."""
+    v0 = rng.standard_normal(len(A))
     if count < len(A) // 4:
-        return eigsh(A, k=count, v0=rng.standard_normal(len(A)))
+        with suppress(ArpackError):  # a matrix of zeros, or no convergence
+            return eigsh(A, k=count, v0=v0)
     return eigh(A, subset_by_index=[len(A) - count, len(A) - 1])
 
 
@@ -58,7 +61,7 @@ def rotation_start(grams, K, rng):
     return Start([(V @ R[a:b]).astype(np.float32) for V, (a, b) in zip(components, pairwise(edges), strict=True)])
 
 
-def consensus_start(blocks, K, n_clusters, rng, *, ridge=1.0, keep=0.3):
+def consensus_start(blocks, K, n_clusters, n_init, rng, *, ridge=1.0, keep=0.3):
     """What the views agree on (MAXVAR generalised canonical correlation), and k-means in that space.
 
     Each view is whitened with a ridge of `ridge` times its mean eigenvalue. The eigenvalues w of the joint Gram matrix
@@ -90,6 +93,6 @@ def consensus_start(blocks, K, n_clusters, rng, *, ridge=1.0, keep=0.3):
     for _ in blocks.sweep(place):
         pass
     with threadpool_limits(limits=1):  # scikit-learn's sums depend on the number of threads
-        kmeans = KMeans(n_clusters, n_init=3, random_state=int(rng.integers(2**31))).fit(Y)
+        kmeans = KMeans(n_clusters, n_init=n_init, random_state=int(rng.integers(2**31))).fit(Y)
     rotation = random_rotation(n_directions, K, rng)
     return Start([(T @ rotation).astype(np.float32) for T in directions], kmeans.labels_)

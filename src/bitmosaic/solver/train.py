@@ -88,8 +88,8 @@ def _train(views, o, rng, report):
     anchors = choose_anchors(present, o, rng)  # positions in `rows`, for each view
     n_anchors = max(len(a) for a in anchors)
     n_start = min(len(rows), START_ROWS_PER_ANCHOR * n_anchors)
-    needs = Needs(views.widths, n_anchors, o.n_bits, n_start, len(rows), o.n_threads)
-    cache_bytes = needs.cache(o.memory_limit)
+    needs = Needs(views.widths, n_anchors, o.n_bits, n_start, len(rows))
+    n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
 
     probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
     embeddings = [
@@ -102,7 +102,7 @@ def _train(views, o, rng, report):
         None if len(rows) == n else rows,
         chunk_size=o.chunk_size,
         cache_bytes=cache_bytes,
-        n_threads=o.n_threads,
+        n_threads=n_threads,
     )
     report(
         f"embedding {len(rows)} training rows with {n_anchors} anchors; "
@@ -115,10 +115,8 @@ def _train(views, o, rng, report):
     report(f"{o.start} start")
     start_rows = np.sort(rng.choice(len(rows), n_start, replace=False))
     if o.start == "consensus":
-        sample = Blocks(
-            views.arrays, blocks.embeddings, rows[start_rows], chunk_size=o.chunk_size, n_threads=o.n_threads
-        )
-        start = consensus_start(sample, o.n_bits, o.n_clusters, rng)
+        sample = Blocks(views.arrays, blocks.embeddings, rows[start_rows], chunk_size=o.chunk_size, n_threads=n_threads)
+        start = consensus_start(sample, o.n_bits, o.n_clusters, o.n_init, rng)
     else:
         start = rotation_start(grams, o.n_bits, rng)
 
@@ -134,7 +132,7 @@ def _train(views, o, rng, report):
     everything = (
         blocks
         if len(rows) == n
-        else Blocks(views.arrays, blocks.embeddings, chunk_size=o.chunk_size, n_threads=o.n_threads)
+        else Blocks(views.arrays, blocks.embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
     )
     codes = encode(everything, projections, learned.weights)
     clustering = final_clusters(codes, learned.clustering, o, rng)
@@ -163,13 +161,14 @@ def most_anchors(o, n_train):
 
 def _embedding(array, facts, rows, anchors, probes, o):
     """The embedding of one view, not yet centred."""
-    constant = facts.variance <= (1e-6 * facts.mean) ** 2
+    # A spread within rounding of the mean, or at the edge of float32, is no information.
+    constant = facts.variance <= np.maximum(1e-6 * np.abs(facts.mean), 1e-37) ** 2
     spread = np.where(constant, 0, facts.variance)
     if o.standardize:
         factor = np.where(constant, 0, 1 / np.sqrt(np.where(constant, 1, spread)))
     else:
         size = np.sqrt(spread.sum())  # the mean norm of a row becomes 1: γ follows, so only rounding is affected
-        factor = np.full(len(spread), 1 / size if size > 0 else 1.0)
+        factor = np.where(constant, 0, 1 / size if size > 0 else 0)
     own = np.searchsorted(anchors, probes).clip(max=len(anchors) - 1)
     probe_is_anchor = np.where(anchors[own] == probes, own, -1)
     return fit_embedding(

@@ -1,0 +1,1 @@
+"""Measurements beside real peers: data, contestants, raw results, tables."""

@@ -1,0 +1,116 @@
+"""Peak memory of a fit on memory-mapped views that are larger than its limit, in a process of its own."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bitmosaic.errors import BitmosaicError
+from bitmosaic.metrics import clustering_scores
+from bitmosaic.views import Views, read_views, write_views
+
+WIDTHS = {"a": 128, "b": 64, "c": 256}
+
+
+def make_views(folder, n_rows, n_clusters, seed=0):
+    """Write planted clusters as a views folder of float32 `.npy` files, block by block."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(n_clusters, size=n_rows)
+    folder = Path(folder)
+    arrays = []
+    for name, width in WIDTHS.items():
+        centers = rng.standard_normal((n_clusters, width))
+        path = folder / f"raw-{name}.npy"
+        array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n_rows, width))
+        for start in range(0, n_rows, 65_536):
+            rows = slice(start, min(start + 65_536, n_rows))
+            noise = rng.standard_normal((rows.stop - rows.start, width), dtype=np.float32)
+            array[rows] = centers[labels[rows]] + 3 * noise
+        array.flush()
+        arrays.append(array)
+    write_views(folder / "views", Views(tuple(WIDTHS), tuple(arrays), labels=labels))
+    for name in WIDTHS:
+        (folder / f"raw-{name}.npy").unlink()
+    return folder / "views"
+
+
+def measure(views_folder, n_clusters, memory_limit, train_size):
+    """Fit in a fresh process and return its figures."""
+    command = [
+        sys.executable,
+        "-m",
+        "bitmosaic.bench.memory",
+        str(views_folder),
+        str(n_clusters),
+        memory_limit,
+        train_size,
+    ]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    figures = json.loads(done.stdout)
+    if "error" in figures:
+        raise BitmosaicError(figures["error"])
+    return figures
+
+
+def _status(field):
+    """A field of /proc/self/status in bytes. RssAnon leaves out the pages of mapped files."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {field}")
+
+
+class PeakMemory:
+    """The highest anonymous resident memory of this process inside a `with`, sampled every 5 ms."""
+
+    def __enter__(self):
+        self.start = self.peak = _status("RssAnon")
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self):
+        while not self._done.wait(0.005):
+            self.peak = max(self.peak, _status("RssAnon"))
+
+    def __exit__(self, *error):
+        self._done.set()
+        self._thread.join()
+
+
+def _fit_and_tell(folder, n_clusters, memory_limit, train_size):
+    from bitmosaic.hsic import HSIC
+
+    views = read_views(folder)
+    size = train_size if train_size == "auto" else float(train_size)
+    model = HSIC(int(n_clusters), memory_limit=memory_limit, train_size=size, random_state=0)
+    with PeakMemory() as memory:
+        start = time.perf_counter()
+        model.fit(views)
+        seconds = time.perf_counter() - start
+    outputs = model.labels_.nbytes + model.codes_.nbytes
+    print(
+        json.dumps(
+            {
+                "rows": views.n_rows,
+                "seconds": seconds,
+                "start_bytes": memory.start,
+                "peak_bytes": memory.peak - memory.start,
+                "output_bytes": outputs,
+                "input_bytes": 4 * views.n_rows * sum(views.widths),
+                "scores": clustering_scores(views.labels, model.labels_),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    try:
+        _fit_and_tell(*sys.argv[1:])
+    except BitmosaicError as error:
+        print(json.dumps({"error": str(error)}))

@@ -1,0 +1,137 @@
+"""The command line: a command parses, calls and prints. Heavy imports stay inside the commands."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Cluster millions of images on one ordinary machine: every image becomes 16 bytes.",
+)
+bench = typer.Typer(no_args_is_help=True, help="Measure bitmosaic beside its peers.")
+app.add_typer(bench, name="bench")
+
+
+def main() -> None:
+    """Run a command; what the user can cause ends in one line and exit code 1."""
+    from bitmosaic.errors import BitmosaicError
+
+    try:
+        app()
+    except BitmosaicError as error:
+        typer.secho(f"Error: {error}", fg="red", err=True)
+        sys.exit(1)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from bitmosaic import __version__
+
+        typer.echo(f"bitmosaic {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the picture of the clusters goes.")] = Path("demo-clusters.png"),
+    seed: Annotated[int, typer.Option(help="Another seed, another start.")] = 0,
+) -> None:
+    """Cluster the handwritten digits of scikit-learn and draw the clusters."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    with console.status("Clustering 1,797 handwritten digits …"):
+        from bitmosaic.bench.demo import cluster_rows, draw_clusters, run_demo
+
+        done = run_demo(seed)
+    views = ", ".join(f"{name} ({width})" for name, width in zip(done.names, done.widths, strict=True))
+    floats, codes = 4 * len(done.images) * sum(done.widths), done.model.codes_.nbytes
+    console.print(f"[bold]{len(done.images):,} images[/], views: {views}")
+    console.print(
+        f"Codes of {done.model.n_bits} bits: {codes / 1000:.0f} kB instead of {floats / 1000:,.0f} kB of features, "
+        f"learned in {done.seconds:.1f} s"
+    )
+    table = Table("cluster", "images", "mostly", "pure", title="Clusters, the largest first", title_justify="left")
+    for cluster, members, digit, purity in cluster_rows(done):
+        table.add_row(str(cluster), str(len(members)), str(digit), f"{purity:.0%}")
+    console.print(table)
+    scores = "   ".join(f"{name.upper()} [bold]{value:.3f}[/]" for name, value in done.scores.items())
+    console.print(f"Against the true digits:   {scores}")
+    draw_clusters(done, out)
+    console.print(f"The clusters as a picture: [bold]{out}[/]")
+
+
+@bench.command()
+def quality(
+    data: Annotated[list[Path], typer.Argument(help="Multi-view files or views folders with known classes.")],
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 10,
+    out: Annotated[Path | None, typer.Option(help="Store the raw labels and times here, as JSON.")] = None,
+) -> None:
+    """HSIC, HSIC.paper and scikit-learn's KMeans on the same data: mean ± standard deviation over seeds."""
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from bitmosaic.bench.quality import METHODS, run_all, store, summarise
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("measuring", total=len(data) * seeds * len(METHODS))
+        runs = run_all(
+            data, seeds, lambda run: progress.update(task, advance=1, description=f"{run.data} {run.method}")
+        )
+    if out:
+        store(runs, out)
+    table = Table("data", "method", "ACC", "NMI", "purity", "F-score", "seconds")
+    last = None
+    for (name, method), scores in summarise(runs).items():
+        if last not in (None, name):
+            table.add_section()
+        cells = [f"{m:.3f} ± {s:.3f}" for m, s in (scores[k] for k in ("acc", "nmi", "purity", "f_score"))]
+        table.add_row(name if name != last else "", method, *cells, f"{scores['seconds'][0]:.1f}")
+        last = name
+    Console().print(table)
+
+
+@bench.command()
+def memory(
+    rows: Annotated[int, typer.Option(min=1000, help="Rows of each view.")] = 1_000_000,
+    clusters: Annotated[int, typer.Option(min=1, help="Planted clusters.")] = 20,
+    limit: Annotated[str, typer.Option(help="The memory_limit of the fit.")] = "512MB",
+    train_size: Annotated[str, typer.Option(help="'auto', or a share such as 1.0.")] = "auto",
+    folder: Annotated[Path | None, typer.Option(help="Where the views go; a temporary folder otherwise.")] = None,
+) -> None:
+    """Peak memory of a fit on memory-mapped views (128 + 64 + 256 columns) under a limit."""
+    import tempfile
+
+    from rich.console import Console
+
+    from bitmosaic.bench.memory import make_views, measure
+
+    console = Console()
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        with console.status(f"Writing {rows:,} rows …"):
+            views = make_views(place, rows, clusters)
+        with console.status("Fitting …"):
+            figures = measure(views, clusters, limit, train_size)
+    megabytes = {name: figures[f"{name}_bytes"] / 1e6 for name in ("input", "peak", "output", "start")}
+    console.print(f"input {megabytes['input']:,.0f} MB, memory_limit {limit}, train_size {train_size}")
+    console.print(
+        f"peak resident memory above the start: [bold]{megabytes['peak']:,.0f} MB[/] "
+        f"(labels and codes, {megabytes['output']:,.0f} MB, included; the start had {megabytes['start']:,.0f} MB)"
+    )
+    console.print(f"{figures['seconds']:.0f} s, NMI against the planted clusters {figures['scores']['nmi']:.3f}")

@@ -1,0 +1,118 @@
+"""Work spread over threads comes back in order, bounded, and with its errors."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_info
+
+from bitmosaic.threads import available_threads, in_order, row_ranges, single_threaded_blas
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 8])
+def test_results_come_in_the_order_of_the_items(n_threads):
+    def slow_at_first(i):
+        time.sleep(0.02 if i % 4 == 0 else 0)
+        return i * i
+
+    assert list(in_order(slow_at_first, range(25), n_threads)) == [i * i for i in range(25)]
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_no_items_give_no_results(n_threads):
+    assert list(in_order(lambda i: i, [], n_threads)) == []
+
+
+def test_two_threads_work_at_the_same_time():
+    both = threading.Barrier(2, timeout=10)  # raises unless two threads meet
+    assert list(in_order(lambda i: both.wait() in (0, 1), range(4), 2)) == [True] * 4
+
+
+def test_one_thread_works_on_the_calling_thread():
+    assert set(in_order(lambda i: threading.get_ident(), range(3), 1)) == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_no_more_results_wait_than_there_are_threads_and_one(n_threads):
+    begun, lock = [0], threading.Lock()
+
+    def work(i):
+        with lock:
+            begun[0] += 1
+        return i
+
+    ahead = []
+    for taken, _ in enumerate(in_order(work, range(40), n_threads), start=1):
+        time.sleep(0.002)  # a slow caller: the threads would run far ahead if nothing held them
+        ahead.append(begun[0] - taken)
+    assert begun[0] == 40
+    assert max(ahead) <= n_threads
+
+
+def test_items_are_taken_only_as_they_are_needed():
+    taken = []
+
+    def items():
+        for i in range(100):
+            taken.append(i)
+            yield i
+
+    results = in_order(lambda i: i, items(), 2)
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    results.close()
+    assert len(taken) <= 5 + 3
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_an_error_comes_to_the_caller_and_ends_the_rest(n_threads):
+    begun = []
+
+    def work(i):
+        begun.append(i)
+        if i == 5:
+            raise RuntimeError("block 5 is broken")
+        return i
+
+    got = []
+    with pytest.raises(RuntimeError, match="block 5 is broken"):
+        for result in in_order(work, range(1000), n_threads):
+            got.append(result)  # noqa: PERF402 (what came before the error is the point)
+    assert got == [0, 1, 2, 3, 4]
+    assert max(begun) <= 5 + n_threads
+
+
+def test_no_thread_is_left_when_the_caller_stops_early():
+    before = threading.active_count()
+    results = in_order(lambda i: i, range(1000), 3)
+    next(results)
+    results.close()
+    assert threading.active_count() == before
+
+
+@given(st.integers(0, 500), st.integers(1, 600))
+def test_row_ranges_cover_every_row_once_and_in_order(n_rows, step):
+    ranges = list(row_ranges(n_rows, step))
+    rows = [row for part in ranges for row in range(n_rows)[part]]
+    assert rows == list(range(n_rows))
+    assert all(part.stop - part.start == step for part in ranges[:-1])
+    assert all(0 < part.stop - part.start <= step and part.stop <= n_rows for part in ranges)
+
+
+def test_the_number_of_threads_is_the_one_asked_for_or_every_core():
+    assert available_threads(3) == 3
+    assert available_threads() >= 1
+    assert available_threads(None) == available_threads()
+
+
+def test_blas_keeps_to_one_thread_inside_the_context_only():
+    def n_blas_threads():
+        np.ones((8, 8)) @ np.ones((8, 8))
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    before = n_blas_threads()
+    with single_threaded_blas():
+        assert set(n_blas_threads()) <= {1}
+    assert n_blas_threads() == before

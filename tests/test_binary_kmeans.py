@@ -81,10 +81,9 @@ def test_inertia_leaves_the_balance_term_out(codes):
 
 def test_a_strong_balance_gives_centers_with_as_many_ones_as_zeros(codes, model):
     balanced = BinaryKMeans(N_CLUSTERS, balance=10.0, random_state=0).fit(codes)
-    plain_excess = np.abs(signs(model.cluster_centers_).sum(1))
-    excess = np.abs(signs(balanced.cluster_centers_).sum(1))
-    assert plain_excess.max() >= 8  # otherwise there is nothing to balance
-    assert excess.max() < plain_excess.max()
+    assert signs(model.cluster_centers_).sum(1).any()  # otherwise there is nothing to balance
+    # A difference of two costs 40 n, more than all codes can gain from one bit.
+    assert not signs(balanced.cluster_centers_).sum(1).any()
 
 
 def test_words_and_bytes_give_the_same_clusters(codes, model):

@@ -111,12 +111,12 @@ def test_all_rows_get_codes_and_labels_whatever_the_training_sample(train_size, 
 
 
 def test_verbose_tells_how_far_the_work_is_and_silence_is_the_default(capsys):
-    HSIC(4, max_iter=3, **SMALL).fit(NOISY)
+    HSIC(4, **SMALL).fit(NOISY)
     assert capsys.readouterr().out == ""
-    HSIC(4, max_iter=3, verbose=1, **SMALL).fit(NOISY)
+    HSIC(4, verbose=1, **SMALL).fit(NOISY)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "HSIC: looking through 600 rows of 3 views"
-    assert any(line.startswith("HSIC: iteration 1/3: objective ") for line in lines)
+    assert any(line.startswith("HSIC: iteration 1/10: objective ") for line in lines)
     assert lines[-1] == "HSIC: encoding 600 rows"
 
 
@@ -154,7 +154,7 @@ def test_every_variant_finds_planted_clusters(variant):
 @pytest.mark.parametrize("variant", ["frobenius", "two steps", "unbalanced", "rotation", "all shared"])
 def test_a_variant_is_not_the_default(noisy_model, variant):
     other = HSIC(4, **(SMALL | VARIANTS[variant])).fit(NOISY)
-    assert (other.codes_ != noisy_model.codes_).any() or (other.labels_ != noisy_model.labels_).any()
+    assert other.objective_ != noisy_model.objective_
 
 
 def test_one_image_at_a_time_is_encoded_as_in_a_batch(noisy_model):
@@ -173,6 +173,16 @@ def test_a_batch_of_any_size_is_encoded_alike(noisy_model, n):
 def test_the_two_step_variant_learns_codes_that_do_not_depend_on_the_clusters():
     fits = [HSIC(k, joint=False, coupling=c, start="rotation", **SMALL).fit(NOISY) for k, c in [(4, 1e-5), (9, 100.0)]]
     np.testing.assert_array_equal(fits[0].codes_, fits[1].codes_)
+
+
+@pytest.mark.parametrize("norm", ["l21", "frobenius"])
+def test_a_strong_balance_gives_centers_with_as_many_ones_as_zeros(norm):
+    ones = {
+        balance: np.unpackbits(HSIC(4, balance=balance, norm=norm, **SMALL).fit(NOISY).cluster_centers_, axis=1).sum(1)
+        for balance in (0, 10.0)
+    }
+    assert (ones[0] != 16).any()  # otherwise there is nothing to balance
+    assert ones[10.0].tolist() == [16] * 4
 
 
 def test_one_view_has_nothing_to_share():
@@ -276,14 +286,15 @@ def test_images_that_never_share_two_views_can_be_fitted():
 
 
 @pytest.mark.parametrize("start", ["consensus", "rotation"])
-def test_a_view_does_not_gain_weight_by_missing_rows(start):
+@pytest.mark.parametrize("name", WIDTHS)
+def test_a_view_does_not_gain_weight_by_missing_rows(start, name):
     rows = np.random.default_rng(0).random(2000) < 0.5
-    views, _ = blobs(2000, spread=1.0, seed=2)
-    settings = SMALL | {"start": start, "n_anchors": 30}
-    complete = HSIC(4, **settings).fit(views).view_weights_
-    halved = HSIC(4, **settings).fit(views | {"b": lacking(views["b"], rows)}).view_weights_
-    # A sum over half of the rows would halve the loss of the view, and raise its weight by 2^(1/4), or 19%.
-    assert halved[1] / complete[1] < 1.05
+    views, _ = blobs(2000, spread=2.0, seed=2)
+    model = HSIC(4, **(SMALL | {"start": start, "n_anchors": 30}))
+    complete = model.fit(views).view_weights_[model.view_names_.index(name)]
+    halved = model.fit(views | {name: lacking(views[name], rows)}).view_weights_[model.view_names_.index(name)]
+    # A sum over half of the rows would halve the loss of the view: α grows by 2^(1/4), its share of 1 by 12%.
+    assert halved / complete < 1.05
 
 
 # ---- data that are hard to compute with
@@ -300,7 +311,7 @@ def test_the_scale_of_the_features_does_not_matter(scale, standardize):
 
 
 @pytest.mark.parametrize("standardize", [True, False])
-@pytest.mark.parametrize("deviation", [1, 5, 0.9])
+@pytest.mark.parametrize("deviation", [0.9, 5])
 def test_a_large_offset_of_the_features_does_not_matter(deviation, standardize):
     views = {name: 1e6 + deviation * X / X.std(0, dtype=np.float64) for name, X in VIEWS.items()}
     model = HSIC(4, standardize=standardize, **SMALL).fit(views)

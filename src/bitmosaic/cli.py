@@ -83,6 +83,7 @@ def quality(
     out: Annotated[Path | None, typer.Option(help="Store the raw labels and times here, as JSON.")] = None,
 ) -> None:
     """HSIC, HSIC.paper and scikit-learn's KMeans on the same data: mean ± standard deviation over seeds."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
@@ -96,12 +97,13 @@ def quality(
         )
     if out:
         store(runs, out)
-    table = Table("data", "method", "ACC", "NMI", "purity", "F-score", "seconds")
+    table = Table("data", "method", "ACC", "NMI", "purity", "F-score", "s", box=SIMPLE_HEAD, pad_edge=False)
     last = None
     for (name, method), scores in summarise(runs).items():
         if last not in (None, name):
             table.add_section()
-        cells = [f"{m:.3f} ± {s:.3f}" for m, s in (scores[k] for k in ("acc", "nmi", "purity", "f_score"))]
+        pairs = (scores[score] for score in ("acc", "nmi", "purity", "f_score"))
+        cells = [f"{mean:.3f}±{spread:.3f}".replace("±0.", "±.") for mean, spread in pairs]
         table.add_row(name if name != last else "", method, *cells, f"{scores['seconds'][0]:.1f}")
         last = name
     Console().print(table)

@@ -27,7 +27,7 @@ def hamming_distances(codes, centers, out):
         for j in range(centers.shape[0]):
             distance = np.uint64(0)
             for word in range(codes.shape[1]):
-                distance += popcount(codes[i, word] ^ centers[j, word])
+                distance += popcount(codes[i, word] ^ centers[j, word])  # type: ignore[call-arg]
             out[i, j] = distance
 
 
@@ -43,7 +43,7 @@ def nearest_centers(codes, centers, labels, distances):
         for j in range(centers.shape[0]):
             bits = np.uint64(0)
             for word in range(codes.shape[1]):
-                bits += popcount(codes[i, word] ^ centers[j, word])
+                bits += popcount(codes[i, word] ^ centers[j, word])  # type: ignore[call-arg]
             distance = np.int64(bits)
             if distance < best:
                 best = distance

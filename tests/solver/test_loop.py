@@ -140,7 +140,7 @@ def small_problems(draw, **fixed):
         "c": draw(st.integers(1, 6)),
         "K_S": draw(st.sampled_from([0, 4, 16])) if m > 1 else 0,
         "lambda1": draw(st.sampled_from([1e-3, 1.0])),
-        "lambda2": draw(st.sampled_from([0.0, 1e-3, 0.3])),
+        "lambda2": draw(st.sampled_from([0.0, 1e-3])),
         "lambda3": coupling(m, n, l21, draw(st.sampled_from([0.01, 0.2, 2.0])), r),
         "r": r,
         "l21": l21,

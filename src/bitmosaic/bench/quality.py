@@ -93,3 +93,10 @@ def store(runs, path):
     ]
     truth = {r.data: r.truth.tolist() for r in runs}
     Path(path).write_text(json.dumps({"truth": truth, "runs": entries}))
+
+
+def load(path):
+    """The runs that :func:`store` wrote."""
+    stored = json.loads(Path(path).read_text())
+    truth = {name: np.array(labels) for name, labels in stored["truth"].items()}
+    return [Run(**(r | {"labels": np.array(r["labels"])}), truth=truth[r["data"]]) for r in stored["runs"]]

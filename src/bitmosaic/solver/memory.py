@@ -50,10 +50,11 @@ class Needs:
         model = 4 * l * (sum(self.widths) + 2 * m * self.n_bits)
         codes = self.n_train * (self.n_bits // 8 + 24)
         block = 4 * rows * (2 * max(self.widths) + 2 * m * l + 3 * self.n_bits)
+        under_way = 1 if n_threads == 1 else n_threads + 2  # results of blocks, see `in_order`
         joint = (m * l) ** 2
-        start = 12 * joint + 48 * l * l + 4 * joint * (n_threads + 2) + 8 * self.n_start * l
-        grams = 8 * l * l * (2 * m + 2) + 4 * l * l * m * (n_threads + 2)
-        return model + codes + block * n_threads + 8 * l * l * m + max(start, grams)
+        start = 8 * joint + max(4 * joint * under_way, 16 * m * l * l + 32 * l * l + 4 * self.n_start * l)
+        loop = 8 * l * l * (m + 2) + 4 * l * l * m * under_way
+        return model + codes + block * n_threads + 8 * l * l * m + max(start, loop)
 
     def plan(self, limit, n_threads):
         """Under `limit` bytes: how many threads there is room for, and how many bytes are left for blocks of ψ."""

@@ -4,6 +4,7 @@ A start looks at a sample of the training rows and returns one matrix (l, K) per
 Σ_v Z_v P_v, taken over all rows in the same pass as always.
 """
 
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,6 +13,7 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackError, eigsh
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 
@@ -92,7 +94,9 @@ def consensus_start(blocks, K, n_clusters, n_init, rng, *, ridge=1.0, keep=0.3):
 
     for _ in blocks.sweep(place):
         pass
-    with threadpool_limits(limits=1):  # scikit-learn's sums depend on the number of threads
+    # scikit-learn's sums depend on the number of threads; fewer distinct points than clusters are reported later on.
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
         kmeans = KMeans(n_clusters, n_init=n_init, random_state=int(rng.integers(2**31))).fit(Y)
     rotation = random_rotation(n_directions, K, rng)
     return Start([(T @ rotation).astype(np.float32) for T in directions], kmeans.labels_)

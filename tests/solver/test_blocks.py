@@ -1,0 +1,316 @@
+"""Blocks of embeddings: the same bits however they are read, kept or computed; and the scan that comes first."""
+
+import literal
+import numpy as np
+import pytest
+
+from bitmosaic.codes import unpack
+from bitmosaic.embedding import ROW_GROUP, Embedding, fit_embedding
+from bitmosaic.errors import InvalidDataError
+from bitmosaic.solver.blocks import ROWS_PER_BLOCK, Blocks, rows_per_block
+from bitmosaic.solver.loop import encode
+from bitmosaic.solver.scan import scan
+from bitmosaic.threads import single_threaded_blas
+from bitmosaic.views import Views
+
+
+@pytest.fixture(autouse=True)
+def one_blas_thread():
+    with single_threaded_blas():
+        yield
+
+
+def embedding(rng, d, l):
+    """Anchors, scale and mean at random; γ such that similarities are neither 0 nor 1."""
+    return Embedding(
+        rng.normal(size=d).astype(np.float32),
+        rng.uniform(0.5, 2, d).astype(np.float32),
+        rng.normal(size=(l, d)).astype(np.float32),
+        4.0 * d,
+        rng.uniform(0, 0.5, l).astype(np.float32),
+    )
+
+
+def uncentred(rng, d, l):
+    blank = embedding(rng, d, l)
+    return blank.centred(np.zeros(l))
+
+
+# ---- the embedding of a row
+
+
+@pytest.mark.parametrize("d", [1, 3, 64, 200])
+def test_an_embedding_is_the_rbf_formula_less_the_mean(d):
+    rng = np.random.default_rng(d)
+    e, X = embedding(rng, d, 5), rng.normal(size=(70, d)).astype(np.float32)
+    Z, missing = e(X)
+    scaled = (X.astype(np.float64) - e.offset) * e.factor
+    np.testing.assert_allclose(Z[:70], literal.kernel(scaled, e.anchors, e.gamma) - e.mean, atol=2e-6)
+    assert not missing[:70].any()
+
+
+def test_padded_and_missing_rows_are_zero():
+    rng = np.random.default_rng(0)
+    e, X = embedding(rng, 3, 5), rng.normal(size=(70, 3)).astype(np.float32)
+    X[[0, 33, 69]] = np.nan
+    Z, missing = e(X)
+    assert Z.shape == (2 * ROW_GROUP, 5)
+    expected = np.isin(np.arange(len(Z)), [0, 33, 69]) | (np.arange(len(Z)) >= 70)
+    np.testing.assert_array_equal(missing, expected)
+    np.testing.assert_array_equal(Z[missing], 0)
+    assert (Z[~missing] != 0).all()
+    assert not np.isnan(X[1]).any()
+    assert np.isnan(X[0]).all()  # the input is not written into
+
+
+def alone_and_together(d, l):
+    """Embeddings of some rows alone, in a batch of 7, and inside 3000 rows."""
+    rng = np.random.default_rng(d * l)
+    e, X = embedding(rng, d, l), rng.normal(size=(3000, d)).astype(np.float32)
+    together = e(X)[0]
+    for row in (0, 5, 6, 11, 63, 64, 1234, 2990, 2999):
+        first = min(row, 2993)
+        yield row, e(X[row : row + 1])[0][0], e(X[first : first + 7])[0][row - first], together[row]
+
+
+@pytest.mark.parametrize("d", [1, 3, 64, 200])
+@pytest.mark.parametrize("l", [5, 70, 300])
+def test_a_row_has_nearly_the_same_embedding_alone_or_in_a_batch(d, l):
+    for _, alone, in_seven, together in alone_and_together(d, l):
+        np.testing.assert_allclose(alone, together, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(in_seven, together, rtol=0, atol=1e-6)
+
+
+depends_on_position = pytest.mark.xfail(
+    strict=False, reason="OpenBLAS's sgemm (Haswell kernels) rounds a row by its place among the rows of the product"
+)
+
+
+@pytest.mark.parametrize("d", [1, 3, 64, 200])
+@pytest.mark.parametrize(
+    "l", [5, pytest.param(70, marks=depends_on_position), pytest.param(300, marks=depends_on_position)]
+)
+def test_a_row_has_the_same_embedding_alone_or_in_a_batch_to_the_last_bit(d, l):
+    for row, alone, in_seven, together in alone_and_together(d, l):
+        assert np.array_equal(alone, together), f"row {row} alone"
+        assert np.array_equal(in_seven, together), f"row {row} in a batch of 7"
+
+
+def test_a_row_has_the_same_code_alone_or_in_a_batch():
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(1500, d)).astype(np.float32) for d in (3, 64)]
+    embeddings = [embedding(rng, d, 70) for d in (3, 64)]
+    Ps = [rng.normal(size=(70, 32)).astype(np.float32) for _ in arrays]
+    weights = np.array([0.3, 0.7])
+    codes = encode(Blocks(arrays, embeddings), Ps, weights)
+    for row in range(0, 1500, 10):
+        alone = encode(Blocks([X[row : row + 1] for X in arrays], embeddings), Ps, weights)
+        np.testing.assert_array_equal(alone[0], codes[row])
+    assert 0.4 < (unpack(codes) > 0).mean() < 0.6
+
+
+# ---- the width of the kernel
+
+
+def test_the_kernel_width_is_twice_the_mean_distance_to_the_nearest_other_anchor():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 4)).astype(np.float32)
+    anchors, probes = X[:10], X[5:30]
+    own = np.array([*range(5, 10), *[-1] * 20])
+    e = fit_embedding(np.full(4, 0.5, np.float32), np.full(4, 2, np.float32), anchors, probes, own, 1.5)
+    nearest = []
+    for probe, index in zip(2 * probes.astype(float), own, strict=True):
+        nearest.append(min(np.linalg.norm(probe - 2 * a) for j, a in enumerate(anchors.astype(float)) if j != index))
+    sigma = 1.5 * 2 * np.mean(nearest)
+    assert e.gamma == pytest.approx(2 * sigma**2, rel=1e-5)
+    np.testing.assert_allclose(e.anchors, 2 * (anchors - 0.5), rtol=1e-6)
+
+
+def test_rows_that_are_all_the_same_have_some_kernel_width():
+    X = np.ones((5, 2), np.float32)
+    e = fit_embedding(np.ones(2, np.float32), np.zeros(2, np.float32), X[:2], X, np.array([0, 1, -1, -1, -1]), 1.0)
+    assert e.gamma == 1.0
+    np.testing.assert_array_equal(e(X)[0][:5], 1)
+
+
+# ---- blocks
+
+
+def some_views():
+    """Two views of 2500 rows; the first lacks some rows."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(2500, d)).astype(np.float32) for d in (3, 40)]
+    arrays[0][rng.random(2500) < 0.2] = np.nan
+    return arrays, [uncentred(rng, 3, 20), uncentred(rng, 40, 30)]
+
+
+def everything(rows=None, **how):
+    """Means, Gram matrices and embeddings of the blocks."""
+    arrays, embeddings = some_views()
+    blocks = Blocks(arrays, embeddings, rows, **how)
+    chosen = slice(None) if rows is None else rows
+    blocks.centre([(~np.isnan(X[chosen, 0])).sum() for X in arrays])
+    means = [e.mean for e in blocks.embeddings]
+    return [*means, *blocks.grams(), *(Z for Zs in blocks.sweep(lambda rows, Zs: Zs) for Z in Zs)]
+
+
+ONE_BLOCK = ROWS_PER_BLOCK * 50 * 4
+
+
+@pytest.mark.parametrize("rows", [None, np.arange(0, 2500, 2)], ids=["all rows", "some rows"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"cache_bytes": 10**9},
+        {"cache_bytes": ONE_BLOCK},
+        {"cache_bytes": ONE_BLOCK, "n_threads": 2},
+        {"n_threads": 3},
+        {"chunk_size": 1},
+        {"chunk_size": 77, "n_threads": 2},
+        {"chunk_size": 10**6},
+    ],
+    ids=str,
+)
+def test_cache_chunks_and_threads_do_not_change_a_bit(rows, how):
+    expected = everything(rows)
+    for found, known in zip(everything(rows, **how), expected, strict=True):
+        np.testing.assert_array_equal(found, known)
+
+
+def test_means_grams_and_embeddings_agree_with_numpy():
+    arrays, embeddings = some_views()
+    found = iter(everything())
+    dense = []
+    for X, e in zip(arrays, embeddings, strict=True):
+        Z, _ = literal.embed((X - e.offset) * e.factor, e.anchors, e.gamma)
+        has = ~np.isnan(X[:, 0])
+        mean = literal.kernel(((X - e.offset) * e.factor)[has], e.anchors, e.gamma).mean(0)
+        np.testing.assert_allclose(next(found), mean, atol=1e-6)
+        dense.append(Z)
+    for Z in dense:
+        np.testing.assert_allclose(next(found), Z.T @ Z, atol=1e-2)
+    for start in range(0, 2500, ROWS_PER_BLOCK):
+        for Z in dense:
+            rows = Z[start : start + ROWS_PER_BLOCK]
+            block = next(found)
+            np.testing.assert_allclose(block[: len(rows)], rows, atol=2e-6)
+            np.testing.assert_array_equal(block[len(rows) :], 0)
+            np.testing.assert_array_equal(block[: len(rows)][(rows == 0).all(1)], 0)
+
+
+def test_only_blocks_for_which_there_is_room_are_kept():
+    arrays, embeddings = some_views()
+    for room, kept in ((0, 0), (ONE_BLOCK - 1, 0), (ONE_BLOCK, 1), (2.5 * ONE_BLOCK, 2), (99 * ONE_BLOCK, 3)):
+        assert Blocks(arrays, embeddings, cache_bytes=room).n_cached == kept
+
+
+def test_no_more_rows_than_chunk_size_are_read_at_once():
+    class Watched:
+        shape, dtype = (300, 2), np.dtype(np.float32)
+        asked = ()
+
+        def __getitem__(self, rows):
+            self.asked = (*self.asked, rows.stop - rows.start)
+            return np.ones((rows.stop - rows.start, 2), np.float32)
+
+    array = Watched()
+    Blocks([array], [uncentred(np.random.default_rng(0), 2, 4)], chunk_size=70).grams()
+    assert array.asked == (70, 70, 70, 70, 20)
+
+
+def test_very_wide_views_come_in_smaller_blocks():
+    assert rows_per_block([10, 16_384]) == 1024
+    assert rows_per_block([10, 16_385]) == 512
+    assert rows_per_block([10**9]) == ROW_GROUP
+
+
+# ---- the scan
+
+
+def views_of(*arrays):
+    return Views(tuple("abc"[: len(arrays)]), arrays)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.uint8, np.int64])
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_the_scan_agrees_with_numpy(dtype, n_threads):
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(2500, 5)) * 20 + 100).astype(dtype)
+    (facts,) = scan(views_of(X), n_threads)
+    assert facts.present.all()
+    np.testing.assert_allclose(facts.mean, X.astype(np.float32).mean(0, dtype=np.float64), rtol=1e-12)
+    np.testing.assert_allclose(facts.variance, X.astype(np.float32).var(0, dtype=np.float64), rtol=1e-10)
+
+
+def test_missing_rows_are_left_out_of_the_scan():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(2, 3000, 4)).astype(np.float32)
+    gone = rng.random(3000) < 0.5
+    gone[1024:2048] = True  # a whole block
+    X[gone] = np.nan
+    facts, other = scan(views_of(X, Y))
+    np.testing.assert_array_equal(facts.present, ~gone)
+    assert other.present.all()
+    np.testing.assert_allclose(facts.mean, X[~gone].mean(0, dtype=np.float64), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(facts.variance, X[~gone].var(0, dtype=np.float64), rtol=1e-9)
+
+
+def test_a_small_variance_beside_a_large_mean_is_not_lost():
+    X = (1e4 + np.random.default_rng(0).normal(size=(5000, 2))).astype(np.float32)
+    (facts,) = scan(views_of(X))
+    np.testing.assert_allclose(facts.variance, X.astype(np.float64).var(0), rtol=1e-9)
+
+
+def test_a_constant_column_has_no_variance():
+    (facts,) = scan(views_of(np.full((3000, 1), 0.1)))
+    np.testing.assert_allclose(facts.variance, 0, atol=1e-20)
+
+
+def spoiled(row, columns, value, dtype=np.float32):
+    X = np.ones((2000, 4), dtype)
+    X[row, columns] = value
+    return X
+
+
+def test_nan_in_part_of_a_row_is_refused():
+    with pytest.raises(
+        InvalidDataError,
+        match=r"A row must be whole, or all NaN where an image lacks the view; view 'b' has NaN in 2 of 4 columns of "
+        r"row 1500\. Fill the gap or blank the whole row\.",
+    ):
+        scan(views_of(np.ones((2000, 1)), spoiled(1500, [1, 3], np.nan)))
+
+
+@pytest.mark.parametrize(
+    "X",
+    [spoiled(1500, 2, np.inf), spoiled(1500, 2, -np.inf), spoiled(1500, 2, 1e300, np.float64)],
+    ids=["inf", "-inf", "float64 beyond float32"],
+)
+def test_infinity_and_what_float32_cannot_hold_are_refused(X):
+    with pytest.raises(
+        InvalidDataError,
+        match=r"Values must be finite and within the range of float32; view 'a' has infinity or a larger value in row "
+        r"1500\. Replace it, or make the whole row NaN if that image lacks the view\.",
+    ):
+        scan(views_of(X))
+
+
+def test_an_image_without_any_view_is_refused():
+    X, Y = spoiled([3, 4, 1700], slice(None), np.nan), spoiled([4, 1700], slice(None), np.nan)
+    with pytest.raises(
+        InvalidDataError,
+        match=r"Every image needs at least one view; row 4 is NaN in all of \['a', 'b'\] \(2 such rows\)\. "
+        r"Leave those images out\.",
+    ):
+        scan(views_of(X, Y))
+    with pytest.raises(
+        InvalidDataError, match=r"row 3 is all NaN, and there is no other view \(3 such rows\)\. Leave those images out"
+    ):
+        scan(views_of(X))
+
+
+def test_a_view_that_no_image_has_is_refused():
+    with pytest.raises(
+        InvalidDataError, match=r"A view must have at least one row; every row of view 'b' is NaN\. Leave it out\."
+    ):
+        scan(views_of(np.ones((5, 2)), np.full((5, 3), np.nan)))

@@ -1,0 +1,84 @@
+"""What a memory limit may be, and what happens when it is too small."""
+
+import pytest
+
+from bitmosaic.errors import ParameterError
+from bitmosaic.solver.memory import Needs, parse_memory
+
+
+@pytest.mark.parametrize(
+    ("limit", "n_bytes"),
+    [
+        ("512MB", 512_000_000),
+        ("1.5 GiB", 1_610_612_736),
+        ("2g", 2_000_000_000),
+        (" 3 kib ", 3072),
+        ("7", 7),
+        ("7B", 7),
+        ("1TB", 10**12),
+        ("0.5Mi", 524_288),
+        (1000, 1000),
+    ],
+)
+def test_a_memory_limit_is_read(limit, n_bytes):
+    assert parse_memory(limit) == n_bytes
+
+
+def test_no_limit_is_a_quarter_of_the_memory():
+    try:
+        with open("/proc/meminfo") as facts:
+            kilobytes = int(facts.readline().split()[1])  # MemTotal, in kB
+    except OSError:
+        pytest.skip("no /proc/meminfo here")
+    assert parse_memory(None) == pytest.approx(kilobytes * 1024 / 4, rel=0.01)
+
+
+@pytest.mark.parametrize("limit", ["", "lots", "MB", "-1GB", "1,5GB", "1.5.GB", "2 GB RAM", "1e9", "5ib", "3XB"])
+def test_a_limit_that_cannot_be_read_is_quoted(limit):
+    with pytest.raises(
+        ParameterError, match="memory_limit must be a number of bytes or a text such as '512MB' or '2GiB'; got"
+    ) as caught:
+        parse_memory(limit)
+    assert repr(limit) in str(caught.value)
+
+
+@pytest.fixture
+def needs():
+    return Needs(widths=(100, 20), n_anchors=300, n_bits=64, n_start=3000, n_train=10_000)
+
+
+def test_what_is_left_is_for_the_cache(needs):
+    n_threads, left = needs.plan(10**9, 2)
+    assert n_threads == 2
+    assert left == 10**9 - needs.fixed(2)
+
+
+def test_threads_are_given_up_before_the_fit_is(needs):
+    n_threads, left = needs.plan(needs.fixed(3), 8)
+    assert (n_threads, left) == (3, 0)
+    assert needs.plan(needs.fixed(1), 8) == (1, 0)
+
+
+def test_a_limit_that_is_too_small_says_what_would_do(needs):
+    least = -(-needs.fixed(1) // 10**6)
+    with pytest.raises(
+        ParameterError,
+        match=rf"memory_limit must be at least {least}MB for 2 views with 300 anchors; got 1MB\. "
+        r"Raise it, or lower n_anchors\.",
+    ):
+        needs.plan(1_000_000, 2)
+    assert needs.plan(least * 10**6, 2)[0] == 1
+
+
+@pytest.mark.parametrize("more", ["widths", "n_anchors", "n_bits", "n_start", "n_train"])
+def test_whatever_grows_needs_more(needs, more):
+    larger = {"widths": (100, 2000), "n_anchors": 600, "n_bits": 128, "n_start": 60_000, "n_train": 20_000}
+    assert Needs(**(vars(needs) | {more: larger[more]})).fixed(2) > needs.fixed(2)
+    assert needs.fixed(3) > needs.fixed(2)
+
+
+def test_the_needs_of_a_large_fit_hold_its_largest_arrays():
+    """Three views, 1000 anchors: the joint Gram matrix in float64, one block of each thread, the start's sample."""
+    needs = Needs(widths=(1450, 1024, 1152), n_anchors=1000, n_bits=128, n_start=10_000, n_train=50_000)
+    joint, sample, block = 8 * 3000**2, 4 * 10_000 * 300, 4 * 1024 * 3000
+    assert needs.fixed(2) > joint + sample + 2 * block

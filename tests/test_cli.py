@@ -1,0 +1,99 @@
+"""The command line as a person uses it: real processes, exit codes, one-line errors."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.io
+from PIL import Image
+
+COMMAND = [sys.executable, "-c", "from bitmosaic.cli import main; main()"]
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def blobs(tmp_path_factory):
+    """Three planted clusters as a .mat file of the kind that researchers share."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 40)
+    cells = np.empty((1, 2), object)
+    cells[0, 0] = rng.normal(size=(120, 5)) + 8 * np.eye(3, 5)[y]
+    cells[0, 1] = rng.normal(size=(120, 4)) + 8 * np.eye(3, 4)[y]
+    path = tmp_path_factory.mktemp("data") / "blobs.mat"
+    scipy.io.savemat(path, {"X": cells, "Y": y[:, None] + 1})
+    return path
+
+
+def test_demo_prints_scores_and_draws_ten_clusters(tmp_path):
+    done = run("demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1,797 images" in done.stdout
+    assert done.stdout.count("%") == 10  # a purity for each cluster
+    scores = done.stdout.split("true digits:")[1].split()
+    assert float(scores[scores.index("NMI") + 1]) > 0.7
+    with Image.open(tmp_path / "demo-clusters.png") as picture:
+        assert picture.width > 800
+        assert len(picture.convert("L").getcolors()) > 100  # digits, not an empty sheet
+
+
+def test_version_and_help_answer_without_heavy_imports(tmp_path):
+    probe = (
+        "import sys; sys.argv = ['bitmosaic', '--help']\n"
+        "from bitmosaic.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('sklearn', 'numba', 'scipy', 'numpy', 'PIL') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "[]"
+    assert "demo" in done.stdout
+    assert run("--version").stdout.startswith("bitmosaic 0.")
+
+
+def test_bench_quality_tells_hsic_beside_kmeans_and_stores_the_labels(blobs, tmp_path):
+    done = run("bench", "quality", blobs, "--seeds", 2, "--out", tmp_path / "raw.json")
+    assert done.returncode == 0, done.stderr
+    for method in ("KMeans", "HSIC", "HSIC.paper"):
+        assert method in done.stdout
+    assert "1.000±.000" in done.stdout
+
+    from bitmosaic.bench.quality import load, summarise
+
+    summary = summarise(load(tmp_path / "raw.json"))
+    assert summary["blobs", "KMeans"]["nmi"] == (1.0, 0.0)
+    assert len(summary) == 3
+
+
+def test_bench_memory_stays_under_its_limit():
+    pytest.importorskip("resource")
+    done = run("bench", "memory", "--rows", 20_000, "--clusters", 4, "--limit", "400MB")
+    assert done.returncode == 0, done.stderr
+    peak = float(done.stdout.split("above the start:")[1].split()[0].replace(",", ""))
+    assert 10 < peak < 500  # the limit, the outputs, and compiled kernels
+    assert float(done.stdout.split("planted clusters")[1]) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "quality", "nowhere.mat"], "nowhere.mat"),
+        (["bench", "memory", "--rows", "2000", "--limit", "1MB"], "memory_limit must be at least"),
+        (["bench", "memory", "--rows", "2000", "--limit", "lots"], "such as '512MB'"),
+    ],
+)
+def test_bad_input_ends_in_one_line_and_exit_code_1(arguments, message, tmp_path):
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_data_without_classes_is_refused(tmp_path):
+    np.save(tmp_path / "only.npy", np.zeros((10, 2)))
+    done = run("bench", "quality", tmp_path / "only.npy")
+    assert done.returncode == 1
+    assert "Scores need true classes" in done.stderr

@@ -123,7 +123,7 @@ def test_fit_predict_and_fit_transform_are_fit_and_then_the_rest(codes, model):
 
 
 def test_a_bit_without_weight_does_not_count():
-    codes, truth = planted(400)
+    codes = planted(400)[0]
     noisy = np.hstack([codes, np.random.default_rng(1).integers(256, size=(400, 32), dtype=np.uint8)])
     weights = np.repeat([1.0, 0.0], [N_BITS, 256])
     weighted = BinaryKMeans(N_CLUSTERS, bit_weights=weights, random_state=0).fit(noisy)

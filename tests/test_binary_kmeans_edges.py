@@ -191,7 +191,7 @@ def test_a_pickled_model_predicts_as_before(model):
 
 def test_a_file_of_hsic_is_refused(tmp_path):
     HSIC(2, n_bits=8, n_anchors=5, random_state=0).fit(CODES.astype(float)).save(tmp_path / "model")
-    with pytest.raises(ModelFileError, match="holds a 'HSIC' model, not 'BinaryKMeans'; load it with HSIC.load"):
+    with pytest.raises(ModelFileError, match=r"holds a 'HSIC' model, not 'BinaryKMeans'; load it with HSIC.load"):
         BinaryKMeans.load(tmp_path / "model")
 
 

@@ -1,5 +1,7 @@
 """What HSIC refuses: each error is a BitmosaicError and the builtin users catch, and says the rule and what came."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -67,8 +69,6 @@ def test_values_that_cannot_be_used_are_refused_with_their_row(kind, n_threads):
 def test_values_that_cannot_be_used_are_refused_in_new_images_too(model, one_view_model, kind, method):
     X, message = BAD_VALUES[kind]
     fitted = one_view_model if isinstance(X, np.ndarray) else model
-    if isinstance(X, list):
-        message = message.replace("view1", "view1")  # a list has no names: they are its numbers
     with pytest.raises(ValueError, match=message) as caught:
         getattr(fitted, method)(X)
     assert isinstance(caught.value, BitmosaicError)
@@ -82,7 +82,7 @@ def test_a_row_far_down_is_named_by_its_number_in_the_data():
 
 
 def test_a_view_that_no_image_has_is_refused_at_fit():
-    with pytest.raises(ValueError, match="every row of view 'b' is NaN. Leave it out") as caught:
+    with pytest.raises(ValueError, match=r"every row of view 'b' is NaN. Leave it out") as caught:
         HSIC(2, **SMALL).fit({"a": A, "b": np.full((60, 3), np.nan)})
     assert isinstance(caught.value, BitmosaicError)
 
@@ -90,16 +90,10 @@ def test_a_view_that_no_image_has_is_refused_at_fit():
 def test_a_view_that_no_training_image_has_is_refused():
     rare = np.full((60, 3), np.nan)
     rare[17] = 1.0
-    refused = 0
-    for seed in range(5):
-        model = HSIC(2, train_size=10, **(SMALL | {"random_state": seed}))
-        try:
-            model.fit({"a": A, "rare": rare})
-        except ValueError as error:
-            refused += 1
-            assert isinstance(error, BitmosaicError)
-            assert "none of 10 has view 'rare'. Raise train_size, or leave the view out." in str(error)
-    assert refused > 0
+    message = r"none of 4 has view 'rare'. Raise train_size, or leave the view out"
+    with pytest.raises(ValueError, match=message) as caught:
+        HSIC(2, train_size=4, **SMALL).fit({"a": A, "rare": rare})
+    assert isinstance(caught.value, BitmosaicError)
 
 
 BAD_KINDS = {
@@ -156,7 +150,6 @@ BAD_PARAMETERS = [
     ({"n_clusters": 0}, r"'n_clusters' parameter of HSIC must be an int in the range \[1, inf\). Got 0"),
     ({"n_clusters": 2.0}, "'n_clusters' .* Got 2.0"),
     ({"n_clusters": None}, "'n_clusters' .* Got None"),
-    ({"n_clusters": True}, "n_clusters"),
     ({"n_bits": 0}, "'n_bits' .* Got 0"),
     ({"n_bits": 12}, "n_bits must be a multiple of 8; got 12"),
     ({"n_anchors": 0}, "'n_anchors' .* Got 0"),
@@ -217,12 +210,9 @@ def test_every_parameter_has_a_bad_value_in_this_test():
 
 @pytest.mark.parametrize("kernel_width", [1e-200, 1e-25, 1e-18, 1e18, 1e200])
 def test_a_kernel_width_beyond_float32_gives_one_clear_error_or_a_sane_fit(kernel_width):
-    try:
+    with suppress(ParameterError):
         model = HSIC(2, kernel_width=kernel_width, **SMALL).fit({"a": A, "b": B})
-    except BitmosaicError as error:
-        assert "kernel_width" in str(error)
-    else:
-        assert model.labels_.shape == (60,)
+        assert sorted(set(model.labels_)) == [0, 1]
 
 
 def test_a_high_view_exponent_does_not_silence_every_view():

@@ -80,7 +80,7 @@ def test_a_pickled_model_predicts_as_before():
     model = HSIC(3, **SMALL).fit(VIEWS)
     back = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(back.predict(VIEWS), model.labels_)
-    np.testing.assert_array_equal(back.transform({"gist": B[~np.isnan(B[:, 0])]}).shape[1], 2)
+    np.testing.assert_array_equal(back.transform(VIEWS), model.codes_)
 
 
 def test_a_file_of_binary_kmeans_is_refused(tmp_path):
@@ -130,15 +130,11 @@ CONTRADICTIONS = (
     | {f"without fact {name}": without("facts", name) for name in FACTS}
     | {f"{name} one too short": array(name, lambda a: a[1:]) for name in ARRAYS if name not in ("labels", "codes")}
     | {f"{name} with one more axis": array(name, lambda a: a[..., None]) for name in ARRAYS}
-    | {
-        f"{name} as int64": array(name, lambda a: np.zeros(a.shape, np.int64))
-        for name in ARRAYS
-        if name not in ("labels",)
-    }
+    | {f"{name} as int64": array(name, lambda a: a.astype(np.int64)) for name in ARRAYS if not name.startswith("view1")}
     | {
         f"{name} of NaN": array(name, lambda a: np.full(a.shape, np.nan, a.dtype))
         for name in ARRAYS
-        if name not in ("labels", "codes", "centers")
+        if name not in ("labels", "codes", "centers") and not name.startswith("view1")
     }
     | {
         "fewer labels than codes": array("labels", lambda a: a[1:]),
@@ -190,7 +186,6 @@ CONTRADICTIONS = (
         "a number of bits that fills no byte": parameter(n_bits=20),
         "a parameter out of range": parameter(view_exponent=0.5),
         "a parameter that is a list": parameter(start=["rotation"]),
-        "a memory limit of nonsense": parameter(memory_limit="lots"),
     }
 )
 

@@ -77,9 +77,13 @@ def test_an_error_comes_to_the_caller_and_ends_the_rest(n_threads):
         return i
 
     got = []
-    with pytest.raises(RuntimeError, match="block 5 is broken"):
+
+    def take_all():
         for result in in_order(work, range(1000), n_threads):
-            got.append(result)  # noqa: PERF402 (what came before the error is the point)
+            got.append(result)
+
+    with pytest.raises(RuntimeError, match="block 5 is broken"):
+        take_all()
     assert got == [0, 1, 2, 3, 4]
     assert max(begun) <= 5 + n_threads
 

@@ -97,7 +97,7 @@ def quality(
         )
     if out:
         store(runs, out)
-    table = Table("data", "method", "ACC", "NMI", "purity", "F-score", "s", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table("data", "method", "ACC", "NMI", "purity", "F-score", "s", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     last = None
     for (name, method), scores in summarise(runs).items():
         if last not in (None, name):

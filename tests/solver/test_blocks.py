@@ -81,15 +81,13 @@ def test_a_row_has_nearly_the_same_embedding_alone_or_in_a_batch(d, l):
         np.testing.assert_allclose(in_seven, together, rtol=0, atol=1e-6)
 
 
-depends_on_position = pytest.mark.xfail(
-    strict=False, reason="OpenBLAS's sgemm (Haswell kernels) rounds a row by its place among the rows of the product"
-)
+def shape(d, l):
+    reason = "OpenBLAS's sgemm (Haswell kernels) rounds a row by its place among the rows of the product"
+    known = d > 7 and l > 7  # where it was seen; another BLAS may do better
+    return pytest.param(d, l, marks=pytest.mark.xfail(strict=False, reason=reason) if known else ())
 
 
-@pytest.mark.parametrize("d", [1, 3, 64, 200])
-@pytest.mark.parametrize(
-    "l", [5, pytest.param(70, marks=depends_on_position), pytest.param(300, marks=depends_on_position)]
-)
+@pytest.mark.parametrize(("d", "l"), [shape(d, l) for d in (1, 3, 64, 200) for l in (5, 70, 300)])
 def test_a_row_has_the_same_embedding_alone_or_in_a_batch_to_the_last_bit(d, l):
     for row, alone, in_seven, together in alone_and_together(d, l):
         assert np.array_equal(alone, together), f"row {row} alone"

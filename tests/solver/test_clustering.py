@@ -108,9 +108,7 @@ def test_the_objective_of_a_clustering_is_the_literal_one(data, norm, c, balance
 def test_each_step_of_refine_lowers_the_objective(data, norm, c):
     codes, rng = data
     told = []
-    run = refine(
-        Problem(codes, make_norm(norm, rng)), random_centroids(rng, c), 20, lambda *what: told.append(what)
-    )
+    run = refine(Problem(codes, make_norm(norm, rng)), random_centroids(rng, c), 20, lambda *what: told.append(what))
     assert [step for step, _ in told] == ["Q", "F"] * run.n_iter
     values = np.array([value for _, value in told])
     assert (np.diff(values) <= 1e-6 * values[:-1]).all()
@@ -235,7 +233,8 @@ def test_any_number_of_threads_gives_the_same_clustering(norm, weighted):
     codes = rng.integers(256, size=(40_000, 2), dtype=np.uint8)  # three pieces
     mass = rng.uniform(0, 3, len(codes)) if weighted else None
     one, *others = (
-        best_of(Problem(codes, norm, 0.1, mass, n_threads), 7, 2, 4, np.random.default_rng(1)) for n_threads in (1, 2, 3)
+        best_of(Problem(codes, norm, 0.1, mass, n_threads), 7, 2, 4, np.random.default_rng(1))
+        for n_threads in (1, 2, 3)
     )
     for other in others:
         np.testing.assert_array_equal(other.labels, one.labels)

@@ -44,7 +44,9 @@ def blocks_of(views, l, **how):
     for X in views:
         d, anchors = X.shape[1], whole_rows(X, l)
         embeddings.append(
-            Embedding(np.zeros(d, np.float32), np.ones(d, np.float32), anchors, GAMMA, np.zeros(len(anchors), np.float32))
+            Embedding(
+                np.zeros(d, np.float32), np.ones(d, np.float32), anchors, GAMMA, np.zeros(len(anchors), np.float32)
+            )
         )
     blocks = Blocks(views, embeddings, **how)
     n_present = np.array([(~np.isnan(X[:, 0])).sum() for X in views])

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from bitmosaic.codes import hamming_distances, nearest_centers, unpack
 from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError
-from bitmosaic.model_file import complete, read_model, require, write_model
+from bitmosaic.model_file import complete, read_model, require, require_arrays, require_labels, write_model
 from bitmosaic.parameters import as_json, check_enough, check_fitted, check_parameters, generator
 from bitmosaic.solver.clustering import Problem, best_of, plain_if_equal, refine
 from bitmosaic.solver.steps import Frobenius
@@ -98,7 +98,7 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             rng = generator(self.random_state)
             result = best_of(problem, self.n_clusters, self.n_init, self.max_iter, rng)
         else:
-            result = refine(problem, self._checked_init(codes), self.max_iter)
+            result = refine(problem, self._checked_init(codes, X.dtype), self.max_iter)
 
         self._keep(result.centers, weights, X.dtype)
         self.labels_, self.n_iter_ = result.labels, result.n_iter
@@ -126,8 +126,11 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     def transform(self, X):
         """Distances to every center: (n, n_clusters), int32, or float32 with bit weights."""
         codes = self._checked_codes(X)
-        weights = None if self.bit_weights is None else self._bit_weights
-        return hamming_distances(codes, as_bytes(self.cluster_centers_), weights, available_threads(self.n_threads))
+        weights, centers = plain_if_equal(self._bit_weights), as_bytes(self.cluster_centers_)
+        distances = hamming_distances(codes, centers, weights, available_threads(self.n_threads))
+        if weights is None and self._bit_weights[0] != 1:
+            return distances.astype(np.float32) * np.float32(self._bit_weights[0])
+        return distances
 
     def save(self, path):
         """Write the fitted model as one file that holds no code: safetensors with a JSON manifest."""
@@ -151,12 +154,22 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         arrays, facts = read_model(path, "BinaryKMeans")
         with complete(path):
             model = cls(**facts["parameters"])
-            centers, weights = arrays["centers"], arrays["bit_weights"]
-            require(len(centers) == model.n_clusters, f"it has {len(centers)} centers", path)
-            require(weights.shape == (8 * centers.shape[1],), "bit weights and centers differ in length", path)
-            require(facts["dtype"] in ("uint8", "uint64"), f"codes of type {facts['dtype']!r}", path)
-            model._keep(centers, weights, np.dtype(facts["dtype"]))
-            model.labels_, model.inertia_, model.n_iter_ = arrays["labels"], facts["inertia"], facts["n_iter"]
+            check_parameters(model)
+            n, (c, n_bytes) = len(arrays["labels"]), arrays["centers"].shape
+            expected = {
+                "labels": (np.int32, (n,)),
+                "centers": (np.uint8, (model.n_clusters, n_bytes)),
+                "bit_weights": (np.float64, (8 * n_bytes,)),
+            }
+            require_arrays(arrays, expected, path)
+            require_labels(arrays["labels"], c, path)
+            weights = arrays["bit_weights"]
+            require(n_bytes > 0 and weights.min() >= 0 and weights.max() > 0, "its bit weights are no weights", path)
+            dtype = facts["dtype"]
+            require(dtype == "uint8" or (dtype == "uint64" and n_bytes % 8 == 0), f"codes of type {dtype!r}", path)
+            model._keep(arrays["centers"], weights, np.dtype(dtype))
+            model.labels_ = arrays["labels"]
+            model.inertia_, model.n_iter_ = float(facts["inertia"]), int(facts["n_iter"])
         return model
 
     def _keep(self, centers, weights, dtype):
@@ -182,8 +195,8 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             raise ParameterError("bit_weights must not all be zero: every code would be the same.")
         return weights
 
-    def _checked_init(self, codes):
-        centers = as_bytes(np.asarray(self.init))
+    def _checked_init(self, codes, dtype):
+        centers = as_bytes(np.asarray(self.init, dtype))
         if centers.shape != (self.n_clusters, codes.shape[1]):
             raise ParameterError(
                 f"init must hold n_clusters={self.n_clusters} codes of {8 * codes.shape[1]} bits; "

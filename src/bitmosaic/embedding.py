@@ -4,9 +4,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-# Matrix products treat every row alike only in whole groups of rows: blocks are padded to a multiple of this, so that
-# an image gets the same code alone, in a batch, or in the training data.
-ROW_GROUP = 64
 FAR = 1e15  # in units of the training data's spread
 
 
@@ -28,26 +25,21 @@ class Embedding:
         return len(self.anchors)
 
     def normalise(self, X):
-        """Raw float32 rows (n, d) -> padded, centred, scaled rows, zero where missing; and which are missing."""
-        n, d = X.shape
-        rows = np.zeros((-(-n // ROW_GROUP) * ROW_GROUP, d), np.float32)
-        missing = np.ones(len(rows), bool)
-        missing[:n] = np.isnan(X[:, 0])
+        """Raw float32 rows (n, d) -> centred, scaled rows, zero where missing; and which are missing (n,)."""
+        missing = np.isnan(X[:, 0])
         with np.errstate(over="ignore"):
-            np.subtract(X, self.offset, out=rows[:n])
-            rows[:n] *= self.factor
+            rows = X - self.offset
+            rows *= self.factor
         np.clip(rows, -FAR, FAR, out=rows)  # similar to no anchor, and its square is still a number
         rows[missing] = 0
         return rows, missing
 
     def __call__(self, X):
-        """Raw float32 rows (n, d) -> Z (n padded to a multiple of ROW_GROUP, l), and which rows are missing.
-
-        Missing and padded rows of Z are zero: they drop out of every sum.
-        """
+        """Raw float32 rows (n, d) -> Z (n, l), and which rows are missing: they are zero and drop out of every sum."""
         rows, missing = self.normalise(X)
         Z = squared_distances(rows, self.anchors)
-        Z *= np.float32(-1 / self.gamma)
+        with np.errstate(over="ignore"):  # far from every anchor
+            Z *= np.float32(-1 / self.gamma)
         np.exp(Z, out=Z)
         return subtract_mean(Z, self.mean, missing), missing
 
@@ -78,9 +70,8 @@ def fit_embedding(offset, factor, anchor_rows, probe_rows, probe_is_anchor, kern
     index of the anchor that is the probe itself, or -1: a sample is not its own neighbour.
     """
     blank = Embedding(offset, factor, np.empty((0, len(offset)), np.float32), 1.0, np.empty(0, np.float32))
-    anchors = blank.normalise(anchor_rows)[0][: len(anchor_rows)]
-    probes = blank.normalise(probe_rows)[0]
-    D = squared_distances(probes, anchors)[: len(probe_rows)]
+    anchors = blank.normalise(anchor_rows)[0]
+    D = squared_distances(blank.normalise(probe_rows)[0], anchors)
     own = np.flatnonzero(probe_is_anchor >= 0)
     D[own, probe_is_anchor[own]] = np.inf
     nearest = np.sqrt(D.min(1).astype(np.float64))

@@ -31,3 +31,7 @@ class ModelFileError(FileFormatError):
 
 class MissingFileError(BitmosaicError, FileNotFoundError):
     """A file or folder that is not where it was said to be."""
+
+
+class ImageError(BitmosaicError, ValueError):
+    """A picture that cannot be read, where skipping it was not asked for."""

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
 from bitmosaic.errors import ParameterError, ViewMismatchError
-from bitmosaic.model_file import complete, read_model, require, write_model
+from bitmosaic.model_file import complete, read_model, require, require_arrays, require_labels, write_model
 from bitmosaic.parameters import as_json, check_enough, check_fitted, check_parameters, generator
 from bitmosaic.solver.memory import parse_memory
 from bitmosaic.solver.model import Model
@@ -108,10 +108,10 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         "variance_reward": [Interval(Real, 0, 1, closed="left")],
         "coupling": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "balance": [Interval(Real, 0, None, closed="left")],
-        "view_exponent": [Interval(Real, 1, None, closed="neither")],
+        "view_exponent": [Interval(Real, 1, 100, closed="right")],
         "anchors": [StrOptions({"same", "per_view"})],
         "standardize": ["boolean"],
-        "kernel_width": [Interval(Real, 0, None, closed="neither")],
+        "kernel_width": [Interval(Real, 1e-3, 1e3, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "cluster_iter": [Interval(Integral, 1, None, closed="left")],
         "n_init": [Interval(Integral, 1, None, closed="left")],
@@ -209,7 +209,9 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     def fit(self, X, y=None):
         """Learn codes and clusters from views. `y` is ignored."""
-        views = self._views_to_fit(X)
+        self._check_parameters()
+        views = as_views(X)
+        check_enough(views.n_rows, self.n_clusters)
         options = self._options(views.n_rows)
 
         def report(message):
@@ -217,22 +219,18 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                 print(f"HSIC: {message}", flush=True)
 
         trained = train(views, options, generator(self.random_state), report)
-        self._keep(trained.model)
+        self._check_columns(X, views, reset=True)
+        self._keep(trained.model, views.names)
         self.labels_, self.codes_ = trained.labels, trained.codes
         self.view_weights_, self.n_iter_ = trained.alpha, trained.n_iter
         self.objective_history_, self.objective_ = trained.history, trained.history[-1][2]
-        self._warn()
+        self._warn(trained.converged)
         return self
 
-    def _views_to_fit(self, X):
+    def _check_parameters(self):
         check_parameters(self)
         if self.n_bits % 8:
             raise ParameterError(f"n_bits must be a multiple of 8; got {self.n_bits}.")
-        views = as_views(X)
-        self._check_columns(X, views, reset=True)
-        check_enough(views.n_rows, self.n_clusters)
-        self.view_names_ = list(views.names)
-        return views
 
     def _options(self, n):
         if self.train_size == "auto":
@@ -257,12 +255,12 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         }
         return Options(**given)
 
-    def _keep(self, model):
-        self._model = model
+    def _keep(self, model, view_names):
+        self._model, self.view_names_ = model, list(view_names)
         self.cluster_centers_ = model.centers
         self._n_features_out = model.centers.shape[1]
 
-    def _warn(self):
+    def _warn(self, converged):
         found = len(np.unique(self.labels_))
         if found < self.n_clusters:
             warnings.warn(
@@ -272,7 +270,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                 stacklevel=3,
             )
         ends = [value for _, step, value in self.objective_history_ if step == "α"]
-        if len(ends) > 1 and ends[-2] - ends[-1] > UNSETTLED * ends[-2]:
+        if not converged and len(ends) > 1 and ends[-2] - ends[-1] > UNSETTLED * ends[-2]:
             warnings.warn(
                 f"The objective still fell by {1 - ends[-1] / ends[-2]:.0%} in the last of max_iter={self.max_iter} "
                 "iterations. Raise max_iter.",
@@ -362,34 +360,35 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         arrays, facts = read_model(path, "HSIC")
         with complete(path):
             estimator = cls(**facts["parameters"])
-            check_parameters(estimator)
+            estimator._check_parameters()
             estimator._restore(arrays, facts, path)
         return estimator
 
     def _restore(self, arrays, facts, path):
-        self._keep(Model.from_arrays(arrays, facts["gammas"]))
-        self.labels_, self.codes_, self.view_weights_ = (
-            arrays["labels"],
-            arrays["codes"],
-            arrays["view_weights"],
+        model, names = Model.from_arrays(arrays, facts["gammas"]), facts["view_names"]
+        n, m, n_bytes = len(arrays["labels"]), len(names), self.n_bits // 8
+        expected = model.expected_arrays(self.n_clusters, n_bytes)
+        expected |= {"labels": (np.int32, (n,)), "codes": (np.uint8, (n, n_bytes)), "view_weights": (np.float64, (m,))}
+        require_arrays(arrays, expected, path)
+        require_labels(arrays["labels"], self.n_clusters, path)
+        require(
+            isinstance(names, list) and all(isinstance(name, str) for name in names), "its views have no names", path
         )
-        self.view_names_ = [str(name) for name in facts["view_names"]]
-        self.n_iter_, self.n_features_in_ = int(facts["n_iter"]), int(facts["n_features_in"])
+        require(
+            len(set(names)) == m == len(model.embeddings), f"it holds {len(model.embeddings)} views, not {names}", path
+        )
+        require(min(model.widths) > 0 and model.is_sound(), "it has a view without columns, anchors or width", path)
+        columns, column_names = facts["n_features_in"], facts["feature_names_in"]
+        require(columns == sum(model.widths), f"it is for {columns} columns, not {sum(model.widths)}", path)
+        require(len(column_names) in (0, columns), f"it names {len(column_names)} of {columns} columns", path)
+
+        self._keep(model, names)
+        self.labels_, self.codes_, self.view_weights_ = arrays["labels"], arrays["codes"], arrays["view_weights"]
+        self.n_iter_, self.n_features_in_ = int(facts["n_iter"]), columns
         self.objective_history_ = [(int(i), str(step), float(value)) for i, step, value in facts["objective_history"]]
         self.objective_ = self.objective_history_[-1][2]
-        if facts["feature_names_in"]:
-            self.feature_names_in_ = np.array(facts["feature_names_in"], object)
-
-        n, m, c, n_bytes = len(self.labels_), len(self.view_names_), self.n_clusters, self.n_bits // 8
-        expected = self._model.expected_shapes()
-        expected |= {"labels": (n,), "codes": (n, n_bytes), "centers": (c, n_bytes)}
-        expected |= {"view_weights": (m,), "weights": (m,)}
-        for name, shape in expected.items():
-            got = arrays[name].shape
-            require(got == shape, f"{name} has shape {got} where {shape} is needed", path)
-        require(len(self._model.embeddings) == m, f"it names {m} views, not {len(self._model.embeddings)}", path)
-        inside = (self.labels_ >= 0) & (self.labels_ < c)
-        require(bool(inside.all()), "a label names no cluster", path)
+        if column_names:
+            self.feature_names_in_ = np.array(column_names, object)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

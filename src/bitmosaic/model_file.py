@@ -115,7 +115,7 @@ def complete(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except ModelFileError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         raise _unusable(f"a part is missing or of the wrong kind ({error})", path) from error
 
 
@@ -127,6 +127,23 @@ def _usable_path(path: str | os.PathLike[str]) -> Path:
     if not usable:
         raise ModelFileError(f"A model file needs a path of ordinary text; got {path!r}. Choose another name.")
     return Path(path)
+
+
+def require_arrays(
+    arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[type, tuple[int, ...]]], path: str | os.PathLike[str]
+) -> None:
+    """Refuse the model at `path` unless it has exactly these arrays, of these types and shapes, and finite."""
+    require(arrays.keys() == expected.keys(), f"its arrays are not {', '.join(sorted(expected))}", path)
+    for name, (dtype, shape) in expected.items():
+        array = arrays[name]
+        wanted = f"{np.dtype(dtype)} of shape {shape}"
+        require(array.dtype == dtype and array.shape == shape, f"{name} is not {wanted}", path)
+        require(array.dtype.kind != "f" or bool(np.isfinite(array).all()), f"{name} holds NaN or infinity", path)
+
+
+def require_labels(labels: np.ndarray, n_clusters: int, path: str | os.PathLike[str]) -> None:
+    """Refuse the model at `path` unless every label is that of a cluster."""
+    require(bool(((labels >= 0) & (labels < n_clusters)).all()), "a label names no cluster", path)
 
 
 def _unusable(what: str, path: str | os.PathLike[str]) -> ModelFileError:

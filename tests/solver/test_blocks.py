@@ -4,8 +4,9 @@ import literal
 import numpy as np
 import pytest
 
+from bitmosaic import HSIC
 from bitmosaic.codes import unpack
-from bitmosaic.embedding import ROW_GROUP, Embedding, fit_embedding
+from bitmosaic.embedding import Embedding, fit_embedding
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.solver.blocks import ROWS_PER_BLOCK, Blocks, rows_per_block
 from bitmosaic.solver.loop import encode
@@ -49,18 +50,23 @@ def test_an_embedding_is_the_rbf_formula_less_the_mean(d):
     assert not missing[:70].any()
 
 
-def test_padded_and_missing_rows_are_zero():
+def test_missing_rows_are_zero():
     rng = np.random.default_rng(0)
     e, X = embedding(rng, 3, 5), rng.normal(size=(70, 3)).astype(np.float32)
     X[[0, 33, 69]] = np.nan
     Z, missing = e(X)
-    assert Z.shape == (2 * ROW_GROUP, 5)
-    expected = np.isin(np.arange(len(Z)), [0, 33, 69]) | (np.arange(len(Z)) >= 70)
-    np.testing.assert_array_equal(missing, expected)
+    assert Z.shape == (70, 5)
+    np.testing.assert_array_equal(np.flatnonzero(missing), [0, 33, 69])
     np.testing.assert_array_equal(Z[missing], 0)
+    np.testing.assert_array_equal(e.normalise(X)[0][missing], 0)
     assert (Z[~missing] != 0).all()
-    assert not np.isnan(X[1]).any()
     assert np.isnan(X[0]).all()  # the input is not written into
+
+
+def test_a_row_that_is_far_from_everything_is_like_no_anchor():
+    e = embedding(np.random.default_rng(0), 3, 5)
+    Z, _ = e(np.full((2, 3), [[3e38], [-3e38]], np.float32))
+    np.testing.assert_array_equal(Z, np.tile(-e.mean, (2, 1)))
 
 
 def alone_and_together(d, l):
@@ -79,19 +85,6 @@ def test_a_row_has_nearly_the_same_embedding_alone_or_in_a_batch(d, l):
     for _, alone, in_seven, together in alone_and_together(d, l):
         np.testing.assert_allclose(alone, together, rtol=0, atol=1e-6)
         np.testing.assert_allclose(in_seven, together, rtol=0, atol=1e-6)
-
-
-def shape(d, l):
-    reason = "OpenBLAS's sgemm (Haswell kernels) rounds a row by its place among the rows of the product"
-    known = d > 7 and l > 7  # where it was seen; another BLAS may do better
-    return pytest.param(d, l, marks=pytest.mark.xfail(strict=False, reason=reason) if known else ())
-
-
-@pytest.mark.parametrize(("d", "l"), [shape(d, l) for d in (1, 3, 64, 200) for l in (5, 70, 300)])
-def test_a_row_has_the_same_embedding_alone_or_in_a_batch_to_the_last_bit(d, l):
-    for row, alone, in_seven, together in alone_and_together(d, l):
-        assert np.array_equal(alone, together), f"row {row} alone"
-        assert np.array_equal(in_seven, together), f"row {row} in a batch of 7"
 
 
 def test_a_row_has_the_same_code_alone_or_in_a_batch():
@@ -191,9 +184,8 @@ def test_means_grams_and_embeddings_agree_with_numpy():
         for Z in dense:
             rows = Z[start : start + ROWS_PER_BLOCK]
             block = next(found)
-            np.testing.assert_allclose(block[: len(rows)], rows, atol=2e-6)
-            np.testing.assert_array_equal(block[len(rows) :], 0)
-            np.testing.assert_array_equal(block[: len(rows)][(rows == 0).all(1)], 0)
+            np.testing.assert_allclose(block, rows, atol=2e-6)
+            np.testing.assert_array_equal(block[(rows == 0).all(1)], 0)
 
 
 def test_only_blocks_for_which_there_is_room_are_kept():
@@ -219,7 +211,7 @@ def test_no_more_rows_than_chunk_size_are_read_at_once():
 def test_very_wide_views_come_in_smaller_blocks():
     assert rows_per_block([10, 16_384]) == 1024
     assert rows_per_block([10, 16_385]) == 512
-    assert rows_per_block([10**9]) == ROW_GROUP
+    assert rows_per_block([10**9]) == 64
 
 
 # ---- the scan
@@ -307,8 +299,11 @@ def test_an_image_without_any_view_is_refused():
         scan(views_of(X))
 
 
-def test_a_view_that_no_image_has_is_refused():
+def test_a_view_that_no_image_has_is_refused_at_fit():
+    views = [np.random.default_rng(0).normal(size=(20, 2)), np.full((20, 3), np.nan)]
+    present = [facts.present.any() for facts in scan(views_of(*views))]
+    assert present == [True, False]
     with pytest.raises(
-        InvalidDataError, match=r"A view must have at least one row; every row of view 'b' is NaN\. Leave it out\."
+        InvalidDataError, match=r"A view must have at least one row; every row of view 'view1' is NaN\. Leave it out\."
     ):
-        scan(views_of(np.ones((5, 2)), np.full((5, 3), np.nan)))
+        HSIC(2).fit(views)

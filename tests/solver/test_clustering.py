@@ -182,6 +182,23 @@ def test_far_codes_are_likelier_seeds():
     assert np.mean([(Q == 1).all(1).any() for Q in seconds]) > 0.9
 
 
+def test_of_a_few_candidates_the_one_that_serves_most_codes_becomes_a_seed():
+    """Half of the distance lies with one code that many share, half with strays: a stray is seldom taken."""
+    rng = np.random.default_rng(0)
+    strays = np.packbits(np.argsort(rng.random((100, K)), axis=1) < 8, axis=1)  # 8 of 16 bits
+    codes = np.vstack([np.zeros((5000, 2), np.uint8), np.full((100, 2), 0b01010101, np.uint8), strays])
+    taken = [seed(Problem(codes, L21()), 2, np.random.default_rng(number)) for number in range(100)]
+    assert np.mean([(pack(Q) == 0b01010101).all(1).any() for Q in taken]) > 0.6
+
+
+def test_a_draw_of_zero_takes_no_row_without_mass():
+    class Zero:
+        def random(self, count):
+            return np.zeros(count)
+
+    np.testing.assert_array_equal(clustering._draw(np.array([0, 0, 2, 1.0]), 3, Zero()), [2, 2, 2])
+
+
 def test_seeding_looks_at_a_sample_of_many_codes(monkeypatch):
     monkeypatch.setattr(clustering, "ROWS_FOR_SEEDING", 100)
     rng = np.random.default_rng(0)

@@ -1,5 +1,6 @@
 """The whole of Algorithm 1 agrees with its literal version, and its objective never rises."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from unittest import mock
 
@@ -153,6 +154,20 @@ def small_problems(draw, **fixed):
     return views, p, Start(first, labels), l
 
 
+@contextmanager
+def no_view_fitted_too_well():
+    """Leave out problems where the variance reward makes the loss of a view negative: the solver puts a floor there."""
+    losses, view_loss = [], steps.view_loss
+
+    def watched(n_present, K, *rest):
+        losses.append(view_loss(n_present, K, *rest) / (n_present * K))
+        return losses[-1] * n_present * K
+
+    with mock.patch.object(steps, "view_loss", watched):
+        yield
+    assume(min(losses) > 1e-8)
+
+
 def assert_never_rises(history, tolerance):
     values = np.array([value for _, _, value in history])
     rises = np.diff(values) / np.abs(values[:-1])
@@ -164,7 +179,9 @@ def assert_never_rises(history, tolerance):
 @given(small_problems())
 def test_without_balance_the_objective_never_rises(problem):
     views, p, start, l = problem
-    assert_never_rises(run(views, p, start, l=l, t=10, kappa=10).history, 1e-9)
+    with no_view_fitted_too_well():
+        learned = run(views, p, start, l=l, t=10, kappa=10)
+    assert_never_rises(learned.history, 1e-9)
 
 
 @settings(deadline=None, max_examples=60)
@@ -172,7 +189,8 @@ def test_without_balance_the_objective_never_rises(problem):
 def test_with_balance_the_objective_never_rises_unless_a_cluster_was_empty(problem, nu):
     views, p, start, l = problem
     p = replace(p, nu=nu)
-    with mock.patch.object(clustering, "_farthest_distinct", wraps=clustering._farthest_distinct) as reseeded:
+    spy = mock.patch.object(clustering, "_farthest_distinct", wraps=clustering._farthest_distinct)
+    with spy as reseeded, no_view_fitted_too_well():
         learned = run(views, p, start, l=l, t=10, kappa=10)
     event(f"a cluster was empty: {reseeded.called}")
     assume(not reseeded.called)
@@ -183,10 +201,13 @@ def test_with_balance_the_objective_never_rises_unless_a_cluster_was_empty(probl
 @given(small_problems())
 def test_the_last_objective_is_that_of_what_is_returned(problem):
     views, p, start, l = problem
-    learned = run(views, p, start, l=l, t=3, kappa=3)
+    with no_view_fitted_too_well():
+        learned = run(views, p, start, l=l, t=3, kappa=3)
     c = learned.clustering
     s = literal.State(unpack(learned.codes, float), learned.Ps, c.Q, c.labels, learned.alpha)
-    assert learned.history[-1][2] == pytest.approx(literal.objective(p, s), rel=1e-4)
+    sizes = [p.N * p.K + np.linalg.norm(np.abs(Z) @ np.abs(P)) ** 2 for Z, P in zip(p.Zs, learned.Ps, strict=True)]
+    rounding = 1e-6 * learned.weights @ sizes  # of Gram matrices in float32
+    assert learned.history[-1][2] == pytest.approx(literal.objective(p, s), rel=1e-5, abs=rounding)
     assert c.objective == pytest.approx(literal.grouping(p, s.B, c.Q, c.labels))
 
 

@@ -132,10 +132,11 @@ def test_the_factor_does_not_write_into_the_gram_matrix():
 
 
 def solved_codes(p, s, d):
-    """The new B, from what the solver adds up."""
+    """The new B, from what the solver adds up, in units of the largest weight."""
     Zs, Ps = [Z.astype(np.float32) for Z in p.Zs], [P.astype(np.float32) for P in s.Ps]
-    said = steps.vote(Zs, Ps, literal.w(p, s.alpha)) + steps.centroid_pull(s.Q, d, p.lambda3)[s.labels]
-    return unpack(pack(said), np.float64)
+    weights = literal.w(p, s.alpha)
+    pull = steps.centroid_pull(s.Q, d, p.lambda3) / weights.max()
+    return unpack(pack(steps.vote(Zs, Ps, weights) + pull[s.labels]), np.float64)
 
 
 @given_problems
@@ -160,6 +161,21 @@ def test_no_other_codes_are_lower(problem):
         flipped = np.where(rng.random(B.shape) < share, -B, B)
         assert_not_above(lowest, literal.codes_loss(p, replace(s, B=flipped), D), scale)
     assert literal.objective(p, replace(s, B=B)) <= literal.objective(p, s) * (1 + 1e-6)
+
+
+@given_problems
+@given(problems())
+def test_the_vote_is_the_first_term_of_equation_18_in_units_of_the_largest_weight(problem):
+    p, s, _ = problem
+    Zs, Ps, weights = [Z.astype(np.float32) for Z in p.Zs], [P.astype(np.float32) for P in s.Ps], literal.w(p, s.alpha)
+    expected = sum(w * Z @ P for w, Z, P in zip(weights, p.Zs, s.Ps, strict=True)) / weights.max()
+    np.testing.assert_allclose(steps.vote(Zs, Ps, weights), expected, atol=1e-5 * (1 + np.abs(expected).max()))
+
+
+def test_a_vote_stays_within_float32_for_a_large_exponent():
+    Z, P = np.ones((2, 3), np.float32), np.ones((3, 8), np.float32)
+    said = steps.vote([Z, Z], [P, P], np.array([0.4, 0.6]) ** 200)
+    np.testing.assert_allclose(said, 3, rtol=1e-6)
 
 
 def test_a_vote_of_nothing_is_plus_one():
@@ -259,16 +275,11 @@ def gap_of_centroids(strength, rng, n=1000, c=6, K=64):
     return (losses[0] - losses[1]) / (2 * d * np.abs(S)).sum()
 
 
-@pytest.mark.parametrize(("strength", "bound"), [(1e-4, 0.002), (1e-3, 0.04), (1e-2, 0.8)])
-def test_balanced_centroids_are_near_the_best(strength, bound):
+@pytest.mark.parametrize(("strength", "bound"), [(1e-4, 1e-6), (1e-3, 1e-6), (1e-2, 0.02), (1e-1, 1.0)])
+def test_balanced_centroids_are_the_best_or_near_the_best(strength, bound):
     gaps = [gap_of_centroids(strength, np.random.default_rng(seed)) for seed in range(10)]
     assert max(gaps) < bound
     assert min(gaps) > -1e-9
-
-
-@pytest.mark.xfail(reason="η grows when a step changes nothing, so the majority is hardly ever left")
-def test_balanced_centroids_are_the_best():
-    assert gap_of_centroids(1e-3, np.random.default_rng(0)) == pytest.approx(0, abs=1e-9)
 
 
 @given_problems

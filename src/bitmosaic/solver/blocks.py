@@ -49,7 +49,7 @@ class Blocks:
         return X
 
     def embedded(self, number):
-        """Z_v of one block for every view: a list of (n, l) float32, padded with zero rows."""
+        """Z_v of one block for every view: a list of (n, l) float32."""
         if number < self.n_cached and self._cache[number] is not None:
             return [Z for Z, _ in self._cache[number]]
         views = [embed(self.raw(v, self.slices[number])) for v, embed in enumerate(self.embeddings)]

@@ -122,15 +122,16 @@ def new_codes(blocks, codes, Ps, weights, pull=None):
     Returns Z_vᵀB (l, K) float64 for every view, and how many bits changed.
     """
     Ps = [P.astype(np.float32) for P in Ps]
+    if pull is not None:
+        pull_of_cluster, labels = (pull[0] / weights.max()).astype(np.float32), pull[1]  # as `vote` is scaled
 
     def one_block(rows, Zs):
-        n = rows.stop - rows.start
         R = steps.vote(Zs, Ps, weights)
         if pull is not None:
-            R[:n] += pull[0][pull[1][rows]]
-        packed = pack(R)  # rows of padding too: their Z is zero, so they add nothing to ZᵀB
-        flips = int(np.bitwise_count(packed[:n] ^ codes[rows]).sum())
-        codes[rows] = packed[:n]
+            R += pull_of_cluster[labels[rows]]
+        packed = pack(R)
+        flips = int(np.bitwise_count(packed ^ codes[rows]).sum())
+        codes[rows] = packed
         B = unpack(packed)
         return [Z.T @ B for Z in Zs], flips
 
@@ -148,7 +149,7 @@ def encode(blocks, Ps, weights):
     codes = np.empty((blocks.n_rows, Ps[0].shape[1] // 8), np.uint8)
 
     def one_block(rows, Zs):
-        codes[rows] = pack(steps.vote(Zs, Ps, weights)[: rows.stop - rows.start])
+        codes[rows] = pack(steps.vote(Zs, Ps, weights))
 
     for _ in blocks.sweep(one_block):
         pass

@@ -26,7 +26,7 @@ def parse_memory(limit):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 if hasattr(os, "sysconf") else 2**31
     if not isinstance(limit, str):
         return int(limit)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", limit.lower())
+    match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmgt]?i?)b?\s*", limit.lower())
     if not match or match[2] not in _UNITS:
         raise ParameterError(
             f"memory_limit must be a number of bytes or a text such as '512MB' or '2GiB'; got {limit!r}."

@@ -56,18 +56,20 @@ class Model:
             projections.append(arrays[f"view{v}.projection"])
         return cls(embeddings, projections, arrays["weights"], arrays["centers"], arrays["bit_weights"])
 
-    def expected_shapes(self):
-        """The shape that each array must have if the anchors and the centers are right."""
-        c, n_bytes = self.centers.shape
-        shapes = {"centers": (c, n_bytes), "bit_weights": (8 * n_bytes,), "weights": (len(self.embeddings),)}
+    def expected_arrays(self, n_clusters, n_bytes):
+        """The type and shape that each array of :meth:`to_arrays` must have if the anchors are right."""
+        arrays = {
+            "centers": (np.uint8, (n_clusters, n_bytes)),
+            "bit_weights": (np.float64, (8 * n_bytes,)),
+            "weights": (np.float64, (len(self.embeddings),)),
+        }
         for v, embedding in enumerate(self.embeddings):
             l, d = embedding.anchors.shape
-            own = {
-                "offset": (d,),
-                "factor": (d,),
-                "anchors": (l, d),
-                "mean": (l,),
-                "projection": (l, 8 * n_bytes),
-            }
-            shapes |= {f"view{v}.{name}": shape for name, shape in own.items()}
-        return shapes
+            shapes = {"offset": (d,), "factor": (d,), "anchors": (l, d), "mean": (l,), "projection": (l, 8 * n_bytes)}
+            arrays |= {f"view{v}.{name}": (np.float32, shape) for name, shape in shapes.items()}
+        return arrays
+
+    def is_sound(self):
+        """Whether the numbers, whose types and shapes are right, can be computed with."""
+        widths_are_positive = all(0 < e.gamma < np.inf and e.n_anchors > 0 for e in self.embeddings)
+        return widths_are_positive and bool((self.weights >= 0).all() and self.weights.max() > 0)

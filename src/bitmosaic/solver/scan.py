@@ -30,11 +30,6 @@ def scan(views, n_threads=1):
         raise InvalidDataError(
             f"Every image needs at least one view; {what} ({missing.sum()} such rows). Leave those images out."
         )
-    for name, f in zip(views.names, facts, strict=True):
-        if not f.present.any():
-            raise InvalidDataError(
-                f"A view must have at least one row; every row of view {name!r} is NaN. Leave it out."
-            )
     return facts
 
 

@@ -90,7 +90,7 @@ def consensus_start(blocks, K, n_clusters, n_init, rng, *, ridge=1.0, keep=0.3):
     narrow = [T.astype(np.float32) for T in directions]
 
     def place(rows, Zs):
-        Y[rows] = sum(Z @ T for Z, T in zip(Zs, narrow, strict=True))[: rows.stop - rows.start]
+        Y[rows] = sum(Z @ T for Z, T in zip(Zs, narrow, strict=True))
 
     for _ in blocks.sweep(place):
         pass

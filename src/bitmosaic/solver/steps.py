@@ -46,16 +46,20 @@ def individual_projection(gram_factor, ZtB):
 
 
 def vote(Zs, Ps, weights):
-    """R = Σ w_v Z_v P_v, what the views say of each bit    [eq. 18, first term]"""
-    R = np.float32(weights[0]) * (Zs[0] @ Ps[0])
-    for Z, P, w in zip(Zs[1:], Ps[1:], weights[1:], strict=True):
-        R += np.float32(w) * (Z @ P)
+    """R = Σ w_v Z_v P_v / max w, what the views say of each bit    [eq. 18, first term]
+
+    Only its sign counts; divided by the largest weight, it stays within float32 whatever the exponent r.
+    """
+    scaled = (weights / weights.max()).astype(np.float32)
+    R = scaled[0] * (Zs[0] @ Ps[0])
+    for Z, P, w in zip(Zs[1:], Ps[1:], scaled[1:], strict=True):
+        R += w * (Z @ P)
     return R  # (n, K)
 
 
 def centroid_pull(Q, d, coupling):
     """λ3 Q D; the row of its cluster is added to what the views say of a sample    [eq. 18, second term]"""
-    return (coupling * Q * d).astype(np.float32)  # (c, K)
+    return coupling * Q * d  # (c, K)
 
 
 # ---- clusters
@@ -96,29 +100,26 @@ def centroid_loss(Q, S, d, balance):
     return -2 * ((S * d) * Q).sum(1) + balance * Q.sum(1, dtype=np.float64) ** 2  # (c,)
 
 
-def centroids(Q, S, d, balance, n_steps=30):
-    """Lower L(Q) over ±1 by discrete proximal steps Q ← sgn(Q - ∇L/η)    [eq. 20-21]
+def centroids(Q, S, d, balance):
+    """The Q in ±1 with the lowest L, by the proximal step Q ← sgn(Q - ∇L/η) with the best η    [eq. 20-21]
 
-    Starts from the majority of each cluster (the optimum where ν = 0) or from Q, whichever is lower. η is kept for
-    each cluster: it shrinks when L falls and grows when L rises, and a step that raises L is not taken.
-    A bit without a majority keeps its sign.
+    Before the step, Q is the majority of each cluster (a bit without one keeps its sign), the minimum where ν = 0. A
+    smaller η flips more of the bits that outnumber the others, those with the weakest majority first. One sort tries
+    every η at once, and the best one gives the exact minimum: no other Q with the same sum has a lower L.
     """
     pull = 2 * (S * d)  # (c, K), the linear part of -∇L
-    majority = np.where(pull == 0, Q, np.where(pull > 0, 1, -1)).astype(np.int8)
+    Q = np.where(pull == 0, Q, np.where(pull > 0, 1, -1)).astype(np.int8)
     if balance == 0:
-        return majority
-    lower = centroid_loss(majority, S, d, balance) < centroid_loss(Q, S, d, balance)
-    Q = np.where(lower[:, None], majority, Q).astype(np.int8)
-    loss = centroid_loss(Q, S, d, balance)
-    eta = np.full(len(Q), 2.0 * balance * Q.shape[1])  # the Lipschitz constant of ∇L
-    for _ in range(n_steps):
-        gradient = 2 * balance * Q.sum(1, dtype=np.float64)[:, None] - pull
-        candidate = np.where(Q - gradient / eta[:, None] >= 0, 1, -1).astype(np.int8)
-        candidate_loss = centroid_loss(candidate, S, d, balance)
-        falls = candidate_loss < loss
-        Q[falls], loss[falls] = candidate[falls], candidate_loss[falls]
-        eta *= np.where(falls, 0.7, 1.5)
-    return Q
+        return Q
+    surplus = Q.sum(1, dtype=np.float64)[:, None]  # (c, 1)
+    cost = np.where(np.sign(surplus) == Q, 2 * np.abs(pull), np.inf)  # of flipping a bit
+    order = np.argsort(cost, axis=1, kind="stable")
+    n_flips = np.arange(Q.shape[1] + 1)
+    costs = np.concatenate([np.zeros_like(surplus), np.cumsum(np.take_along_axis(cost, order, 1), axis=1)], axis=1)
+    best = (costs + balance * (np.abs(surplus) - 2 * n_flips) ** 2).argmin(1)  # (c,)
+    flipped = np.zeros(Q.shape, bool)
+    np.put_along_axis(flipped, order, n_flips[:-1] < best[:, None], axis=1)
+    return np.where(flipped, -Q, Q)
 
 
 # ---- view weights and the objective

@@ -78,7 +78,11 @@ def _train(views, o, rng, report):
     rows = np.arange(n) if o.n_train == n else np.sort(rng.choice(n, o.n_train, replace=False))
     present = np.array([f.present[rows] for f in facts])  # (m, n_train)
     n_present = present.sum(1)
-    for name, count in zip(views.names, n_present, strict=True):
+    for name, count, f in zip(views.names, n_present, facts, strict=True):
+        if not f.present.any():
+            raise InvalidDataError(
+                f"A view must have at least one row; every row of view {name!r} is NaN. Leave it out."
+            )
         if count == 0:
             raise InvalidDataError(
                 f"The training sample must hold some rows of every view; none of {len(rows)} has view {name!r}. "
@@ -162,7 +166,7 @@ def most_anchors(o, n_train):
 def _embedding(array, facts, rows, anchors, probes, o):
     """The embedding of one view, not yet centred."""
     # A spread within rounding of the mean, or at the edge of float32, is no information.
-    constant = facts.variance <= np.maximum(1e-6 * np.abs(facts.mean), 1e-37) ** 2
+    constant = facts.variance <= np.maximum(1e-7 * np.abs(facts.mean), 1e-37) ** 2
     spread = np.where(constant, 0, facts.variance)
     if o.standardize:
         factor = np.where(constant, 0, 1 / np.sqrt(np.where(constant, 1, spread)))

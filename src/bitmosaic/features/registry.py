@@ -1,0 +1,183 @@
+"""Names -> extractors -> views: who can turn images into features, and how a list of images is put through them.
+
+Nothing heavy is imported here: a built-in extractor's module (and Numba with it) is loaded when its name is asked for.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError
+from bitmosaic.threads import available_threads, in_order, single_threaded_blas
+
+BUILT_IN = {
+    "lbp": "bitmosaic.features.lbp",
+    "gist": "bitmosaic.features.gist",
+    "hog": "bitmosaic.features.hog",
+    "ch": "bitmosaic.features.color",
+    "cm": "bitmosaic.features.color",
+    "corr": "bitmosaic.features.color",
+    "edh": "bitmosaic.features.edges",
+    "wt": "bitmosaic.features.wavelet",
+    "onnx": "bitmosaic.features.onnx",
+}
+ENTRY_POINTS = "bitmosaic.extractors"
+
+# A piece of work is set by the shape of the images alone, never by the number of threads.
+IMAGES_PER_PIECE = 64
+PIXELS_PER_PIECE = 1 << 18
+
+
+class Extractor(Protocol):
+    """Images of one shape in, one row of features each out.
+
+    An image's row must not depend on the other images of the batch, and a call must be safe from several threads.
+    """
+
+    name: str
+    width: int
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        """images (b, h, w, 3) uint8, any h, w ≥ 1 -> (b, width) float32."""
+
+
+Factory = TypeVar("Factory", bound=Callable[..., Extractor])
+_factories: dict[str, Callable[..., Extractor]] = {}
+
+
+def register(name: str) -> Callable[[Factory], Factory]:
+    """Make a class, or a function that returns an extractor, known as `name`; its keywords become the options.
+
+    A name that is registered again, as when a notebook cell is run twice, takes its latest meaning.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+        raise ParameterError(
+            f"An extractor's name must be letters, digits, '_' and '-', as it names the view's file; got {name!r}."
+        )
+
+    def keep(factory: Factory) -> Factory:
+        if name in BUILT_IN and factory.__module__ != BUILT_IN[name]:
+            raise ParameterError(f"{name!r} is the name of a built-in extractor; register yours under another name.")
+        _factories[name] = factory
+        return factory
+
+    return keep
+
+
+def extractor_names() -> list[str]:
+    """Every name that `extractor` knows: built in, registered, or installed with another package."""
+    return sorted({*BUILT_IN, *_factories, *_installed()})
+
+
+def extractor(name: str, **options: Any) -> Extractor:
+    """The extractor of that name; `options` are its own, and every one takes ``mirror``.
+
+    ``mirror=True`` gives the element-wise maximum of the features of an image and of its mirror image.
+    """
+    factory = _factory(name)
+    parameters = inspect.signature(factory).parameters.values()
+    accepted = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    unknown = sorted(set(options) - set(accepted))
+    if unknown and not takes_any:
+        raise ParameterError(
+            f"Extractor {name!r} has no option {', '.join(map(repr, unknown))}; its options are {', '.join(accepted)}."
+        )
+    missing = [p.name for p in accepted.values() if p.default is p.empty and p.name not in options]
+    if missing:
+        raise ParameterError(f"Extractor {name!r} needs the option {', '.join(map(repr, missing))}; it was not given.")
+    return factory(**options)
+
+
+def _factory(name: str) -> Callable[..., Extractor]:
+    if name not in _factories:
+        if name in BUILT_IN:
+            import_module(BUILT_IN[name])
+        elif name in (installed := _installed()):
+            _load(installed[name])
+        else:
+            raise ParameterError(f"There is no extractor {name!r}; the extractors are {', '.join(extractor_names())}.")
+    return _factories[name]
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _load(point: EntryPoint) -> None:
+    """Load an entry point: a factory, or a module that registers one under the entry point's name."""
+    try:
+        loaded = point.load()
+    except Exception as error:
+        raise ParameterError(
+            f"Extractor {point.name!r} could not be loaded from {point.value!r}: {type(error).__name__}: {error}. "
+            "Repair or uninstall the package that brings it."
+        ) from error
+    if point.name in _factories:
+        return
+    if not callable(loaded):
+        raise ParameterError(
+            f"The entry point {point.value!r} of extractor {point.name!r} must be a class or a function, or a module "
+            f"that registers {point.name!r}; it is a {type(loaded).__name__}."
+        )
+    register(point.name)(loaded)
+
+
+def extract(
+    extractors: Sequence[Extractor], images: Sequence[np.ndarray], n_threads: int | None = None
+) -> list[np.ndarray]:
+    """One view per extractor, (n, width) float32, its rows in the order of the images.
+
+    images: each (h, w, 3) uint8; the shapes may differ. An image's row is the same whatever images come with it and
+    whatever the number of threads (None: every core).
+    """
+    shapes = [_checked_shape(image, i) for i, image in enumerate(images)]
+    views = [np.empty((len(images), extractor.width), np.float32) for extractor in extractors]
+
+    def rows_of(piece: list[int]) -> list[np.ndarray]:
+        batch = np.stack([images[i] for i in piece])  # (b, h, w, 3)
+        return [_checked_rows(extractor, extractor(batch), len(piece)) for extractor in extractors]
+
+    with single_threaded_blas():
+        pieces = list(_pieces(shapes))
+        results = in_order(rows_of, pieces, min(available_threads(n_threads), max(len(pieces), 1)))
+        for piece, rows in zip(pieces, results, strict=True):
+            for view, block in zip(views, rows, strict=True):
+                view[piece] = block
+    return views
+
+
+def _pieces(shapes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+    """Positions of images of one shape, a few at a time."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for i, shape in enumerate(shapes):
+        groups.setdefault(shape, []).append(i)
+    for (height, width), members in groups.items():
+        step = min(IMAGES_PER_PIECE, max(1, PIXELS_PER_PIECE // (height * width)))
+        for start in range(0, len(members), step):
+            yield members[start : start + step]
+
+
+def _checked_shape(image: np.ndarray, i: int) -> tuple[int, int]:
+    if image.dtype != np.uint8:
+        raise DataTypeError(f"Images must be uint8, 0 to 255; image {i} is {image.dtype}.")
+    if image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
+        raise InvalidDataError(
+            f"Images must be (height, width, 3), in colour and not empty; image {i} has the shape {image.shape}. "
+            "Repeat a grey image three times along the last axis."
+        )
+    return image.shape[0], image.shape[1]
+
+
+def _checked_rows(extractor: Extractor, rows: np.ndarray, n_images: int) -> np.ndarray:
+    if rows.shape != (n_images, extractor.width):
+        raise InvalidDataError(
+            f"Extractor {extractor.name!r} promised one row of {extractor.width} numbers per image; "
+            f"for {n_images} images it gave the shape {rows.shape}."
+        )
+    return rows

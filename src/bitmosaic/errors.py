@@ -35,3 +35,7 @@ class MissingFileError(BitmosaicError, FileNotFoundError):
 
 class ImageError(BitmosaicError, ValueError):
     """A picture that cannot be read, where skipping it was not asked for."""
+
+
+class MissingExtraError(BitmosaicError, ImportError):
+    """A part of bitmosaic whose packages are not installed; the message has the pip command."""

@@ -324,7 +324,9 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                     f"A view must have as many columns as at fit; view {name!r} had {expected}, got {width}. "
                     "Was it made by another extractor?"
                 )
-        return views, numbers
+        in_order = np.argsort(numbers)  # so that the order of a dict does not matter to the last bit
+        views = Views(tuple(views.names[i] for i in in_order), tuple(views.arrays[i] for i in in_order))
+        return views, sorted(numbers)
 
     def _check_columns(self, X, views, reset):
         """scikit-learn's checks of names and number of columns, for input that is one table."""

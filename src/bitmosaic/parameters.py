@@ -16,7 +16,12 @@ class NotFittedError(BitmosaicError, exceptions.NotFittedError):
 
 
 def check_parameters(estimator):
-    """Every parameter against the estimator's constraints."""
+    """Every parameter against the estimator's constraints. True and False are numbers to Python, not to a user."""
+    for name, value in estimator.get_params().items():
+        if isinstance(value, bool) and not {"boolean", "verbose"} & set(
+            map(str, estimator._parameter_constraints[name])
+        ):
+            raise ParameterError(f"{name} must be a number or one of its names; got {value}.")
     try:
         estimator._validate_params()
     except InvalidParameterError as error:

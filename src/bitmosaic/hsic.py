@@ -105,7 +105,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         "norm": [StrOptions({"l21", "frobenius"})],
         "joint": ["boolean"],
         "ridge": [Interval(Real, 0, None, closed="neither")],
-        "variance_reward": [Interval(Real, 0, 1, closed="left")],
+        "variance_reward": [Interval(Real, 0, 0.1, closed="both")],
         "coupling": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "balance": [Interval(Real, 0, None, closed="left")],
         "view_exponent": [Interval(Real, 1, 100, closed="right")],

@@ -14,6 +14,7 @@ from bitmosaic.codes import pack, unpack
 from bitmosaic.embedding import Embedding
 from bitmosaic.solver import clustering, loop, steps
 from bitmosaic.solver.blocks import Blocks
+from bitmosaic.solver.loop import LOWEST_LOSS
 from bitmosaic.solver.start import Start
 from bitmosaic.threads import single_threaded_blas
 
@@ -165,7 +166,7 @@ def no_view_fitted_too_well():
 
     with mock.patch.object(steps, "view_loss", watched):
         yield
-    assume(min(losses) > 1e-8)
+    assume(min(losses) > LOWEST_LOSS)
 
 
 def assert_never_rises(history, tolerance):

@@ -321,8 +321,7 @@ def test_the_loss_of_a_view_comes_from_its_gram_matrix(problem):
     for v, (Z, P) in enumerate(zip(p.Zs, s.Ps, strict=True)):
         found = steps.view_loss(p.has[v].sum(), p.K, Z.T @ Z, P, Z.T @ s.B, p.lambda1, p.lambda2)
         expected = literal.h(p, s.B, P, v)
-        floor = 1e-9 * p.has[v].sum() * p.K
-        assert found == pytest.approx(max(expected, floor), rel=1e-7, abs=floor)
+        assert found == pytest.approx(expected, rel=1e-7, abs=1e-9 * p.has[v].sum() * p.K)
 
 
 @given_problems
@@ -330,7 +329,7 @@ def test_the_loss_of_a_view_comes_from_its_gram_matrix(problem):
 def test_view_weights_are_equation_28_and_no_others_are_lower(problem):
     p, s, rng = problem
     losses = rng.uniform(0.01, 10, p.m) * literal.fair(p)
-    alpha = steps.view_weights(losses, p.r)
+    alpha = steps.view_weights(losses, p.r, lowest=1e-9)
     np.testing.assert_allclose(alpha, literal.view_weights(losses, p.r))
     assert alpha.sum() == pytest.approx(1)
     assert (alpha > 0).all()
@@ -339,4 +338,8 @@ def test_view_weights_are_equation_28_and_no_others_are_lower(problem):
 
 
 def test_one_view_has_all_the_weight():
-    np.testing.assert_array_equal(steps.view_weights([123.0], 5.0), [1.0])
+    np.testing.assert_array_equal(steps.view_weights([123.0], 5.0, lowest=1.0), [1.0])
+
+
+def test_a_view_that_fits_perfectly_does_not_take_all_the_weight():
+    np.testing.assert_allclose(steps.view_weights([-3.0, 0.5, 16.0], 5.0, lowest=1.0), [0.4, 0.4, 0.2])

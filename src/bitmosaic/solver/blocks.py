@@ -74,9 +74,12 @@ class Blocks:
                 subtract_mean(Z, e.mean, missing)
 
     def grams(self):
-        """G_v = Z_vᵀZ_v of every view: float64 (l, l)."""
+        """G_v = Z_vᵀZ_v of every view: float64 (l, l).
+
+        The products are in float64 too: in float32 their rounding outweighs a ridge of 1e-3 where data are tight.
+        """
         totals = [np.zeros((e.n_anchors, e.n_anchors)) for e in self.embeddings]
-        for parts in self.sweep(lambda rows, Zs: [Z.T @ Z for Z in Zs]):
+        for parts in self.sweep(lambda rows, Zs: [(D := Z.astype(np.float64)).T @ D for Z in Zs]):
             for total, part in zip(totals, parts, strict=True):
                 total += part
         return totals

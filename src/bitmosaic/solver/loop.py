@@ -10,6 +10,8 @@ from bitmosaic.codes import cluster_bit_sums, pack, unpack
 from bitmosaic.solver import steps
 from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
 
+LOWEST_LOSS = 1e-3  # of a bit, where view weights are concerned
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -84,7 +86,7 @@ def learn(blocks, grams, n_present, start, start_rows, settings, rng, report: Ca
             on_step = partial(lambda step, grouping, coding: note(step, coding, grouping), coding=coding)
             clustering = refine(problem, clustering.Q, s.cluster_iter, on_step, clustering.labels)
 
-        alpha = steps.view_weights(losses() * fairness, s.exponent)
+        alpha = steps.view_weights(losses() * fairness, s.exponent, LOWEST_LOSS * n * s.K)
         weights = alpha**s.exponent * fairness
         note("α", weights @ losses(), clustering.objective)
 
@@ -159,7 +161,8 @@ def encode(blocks, Ps, weights):
 def first_clusters(problem, start, start_rows, s, rng):
     """Clusters of the first codes: around the start's labels, or the best of a few seedings."""
     if start.labels is None:
-        return best_of(problem, s.n_clusters, s.n_init, s.cluster_iter, rng)
+        n_init = s.n_init if s.coupling > 0 else 1  # without coupling, clusters are learned from the final codes
+        return best_of(problem, s.n_clusters, n_init, s.cluster_iter, rng)
     S = cluster_bit_sums(problem.codes[start_rows], start.labels.astype(np.int32), s.n_clusters)
     Q = np.where(S >= 0, 1, -1).astype(np.int8)
     return refine(problem, Q, max_iter=0)

@@ -49,11 +49,11 @@ class Needs:
         m, l, rows = len(self.widths), self.n_anchors, rows_per_block(self.widths)
         model = 4 * l * (sum(self.widths) + 2 * m * self.n_bits)
         codes = self.n_train * (self.n_bits // 8 + 24)
-        block = 4 * rows * (2 * max(self.widths) + 2 * m * l + 3 * self.n_bits)
+        block = 4 * rows * (2 * max(self.widths) + (2 * m + 2) * l + 3 * self.n_bits)
         under_way = 1 if n_threads == 1 else n_threads + 2  # results of blocks, see `in_order`
         joint = (m * l) ** 2
         start = 8 * joint + max(4 * joint * under_way, 16 * m * l * l + 32 * l * l + 4 * self.n_start * l)
-        loop = 8 * l * l * (m + 2) + 4 * l * l * m * under_way
+        loop = 8 * l * l * (m + 2) + 8 * l * l * m * under_way
         return model + codes + block * n_threads + 8 * l * l * m + max(start, loop)
 
     def plan(self, limit, n_threads):

@@ -128,12 +128,15 @@ def centroids(Q, S, d, balance):
 def view_loss(n_present, K, gram, P, ZtB, ridge, variance_reward):
     """h = ‖B - ZP‖² + λ1‖P‖² - (λ2/N)‖ZP‖² over the rows that have the view, from G and ZᵀB alone    [eq. 9]"""
     ZP = np.einsum("ij,ij->", P, gram @ P)  # ‖ZP‖²
-    loss = n_present * K - 2 * np.einsum("ij,ij->", P, ZtB) + (1 - variance_reward) * ZP + ridge * (P**2).sum()
-    return max(float(loss), 1e-9 * n_present * K)  # rounding must not make it negative
+    return n_present * K - 2 * np.einsum("ij,ij->", P, ZtB) + (1 - variance_reward) * ZP + ridge * (P**2).sum()
 
 
-def view_weights(losses, exponent):
-    """α_v = h_v^{1/(1-r)} / Σ h^{1/(1-r)}    [eq. 28]"""
-    h = np.asarray(losses, np.float64)
+def view_weights(losses, exponent, lowest):
+    """α_v = h_v^{1/(1-r)} / Σ h^{1/(1-r)}    [eq. 28]
+
+    A loss below `lowest` counts as `lowest`: the variance reward can make it negative, and a perfect fit would
+    otherwise take all the weight.
+    """
+    h = np.maximum(losses, lowest)
     alpha = (h / h.min()) ** (1 / (1 - exponent))
     return alpha / alpha.sum()

@@ -1,0 +1,22 @@
+"""The README's Python example runs as it stands, and does what it says."""
+
+import re
+from pathlib import Path
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def test_the_python_example_runs_and_finds_the_clusters(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    names: dict = {}
+    exec(example, names)
+    assert "(3000, 16)" in capsys.readouterr().out
+    assert names["clustering_scores"](names["truth"], names["model"].labels_)["nmi"] > 0.95
+    loaded = names["HSIC"].load("model.safetensors")
+    assert (loaded.labels_ == names["model"].labels_).all()
+
+
+def test_the_pictures_exist():
+    for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README.read_text()):
+        assert (README.parent / target).is_file()

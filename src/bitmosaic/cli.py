@@ -1,20 +1,41 @@
 """The command line: a command parses, calls and prints. Heavy imports stay inside the commands."""
 
+import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from bitmosaic.bench.commands import bench
+
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Cluster millions of images on one ordinary machine: every image becomes 16 bytes.",
 )
-bench = typer.Typer(no_args_is_help=True, help="Measure bitmosaic beside its peers.")
 app.add_typer(bench, name="bench")
+
+Source = Annotated[
+    str, typer.Argument(help="A folder, a list (.txt), an archive (.tar.xz, .zip …) or a .npy of pictures.")
+]
+Clusters = Annotated[int, typer.Option("--clusters", "-c", min=1, help="How many clusters.")]
+ViewNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--view", help="A view to extract: lbp, gist, hog, ch, cm, corr, edh, wt, or NAME=MODEL.onnx. Repeat it."
+    ),
+]
+Mirror = Annotated[bool, typer.Option(help="Features that do not change when a picture is mirrored.")]
+MaxSide = Annotated[int, typer.Option(min=8, help="Larger pictures are reduced to this many pixels a side.")]
+Labels = Annotated[str | None, typer.Option(help="'folder': the name of a picture's folder is its true label.")]
+Seed = Annotated[int, typer.Option(help="Same seed, same clusters.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads; every core otherwise. The result is the same.")]
+Memory = Annotated[str | None, typer.Option(help="What the fit may allocate, such as 512MB. The result is the same.")]
+Strict = Annotated[bool, typer.Option(help="Stop at the first picture that cannot be read, instead of skipping it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+RunFolder = Annotated[Path, typer.Argument(help="A run folder, as made by cluster or fit.")]
 
 
 def main() -> None:
@@ -22,10 +43,13 @@ def main() -> None:
     from bitmosaic.errors import BitmosaicError
 
     try:
-        app()
+        app(standalone_mode=True)
     except BitmosaicError as error:
         typer.secho(f"Error: {error}", fg="red", err=True)
         sys.exit(1)
+    except KeyboardInterrupt:
+        typer.secho("Stopped. The same command goes on where it was.", err=True)
+        sys.exit(130)
 
 
 def _show_version(wanted: bool) -> None:
@@ -43,6 +67,180 @@ def options(
     ] = False,
 ) -> None:
     pass
+
+
+@app.command()
+def cluster(
+    src: Source,
+    clusters: Clusters,
+    out: Annotated[Path, typer.Option(help="The run folder. A run that was stopped there goes on.")] = Path("run"),
+    view: ViewNames = None,
+    mirror: Mirror = False,
+    labels: Labels = None,
+    max_side: MaxSide = 128,
+    seed: Seed = 0,
+    memory_limit: Memory = None,
+    threads: Threads = None,
+    strict: Strict = False,
+    as_json: Json = False,
+) -> None:
+    """Pictures -> clusters to look at: features, codes, clusters, tables and contact sheets in a run folder."""
+    from bitmosaic import pipeline
+    from bitmosaic.terminal import progress_bars
+
+    with progress_bars() as progress:
+        run = pipeline.cluster(
+            src,
+            out,
+            clusters,
+            views=view or pipeline.DEFAULT_VIEWS,
+            mirror=mirror,
+            labels=labels,
+            max_side=max_side,
+            seed=seed,
+            memory_limit=memory_limit,
+            n_threads=threads,
+            strict=strict,
+            progress=progress,
+        )
+    _print_run(run, as_json)
+
+
+@app.command()
+def extract(
+    src: Source,
+    out: Annotated[Path, typer.Option(help="The views folder. An extraction that was stopped there goes on.")],
+    view: ViewNames = None,
+    mirror: Mirror = False,
+    labels: Labels = None,
+    max_side: MaxSide = 128,
+    threads: Threads = None,
+    strict: Strict = False,
+    as_json: Json = False,
+) -> None:
+    """Pictures -> a views folder: one .npy of features per view."""
+    from bitmosaic import extraction
+    from bitmosaic.terminal import progress_bars
+
+    with progress_bars() as progress:
+        views = extraction.extract_views(
+            src,
+            out,
+            view or extraction.DEFAULT_VIEWS,
+            mirror=mirror,
+            labels=labels,
+            max_side=max_side,
+            n_threads=threads,
+            strict=strict,
+            progress=lambda done, total: progress("extracting features", done, total),
+        )
+    widths = dict(zip(views.names, views.widths, strict=True))
+    if as_json:
+        typer.echo(json.dumps({"views": widths, "images": views.n_rows, "folder": str(out)}))
+        return
+    typer.echo(f"{views.n_rows:,} images, views: {', '.join(f'{name} ({width})' for name, width in widths.items())}")
+    typer.echo(f"Next: bitmosaic fit {out} --clusters K --out run")
+
+
+@app.command()
+def fit(
+    views: Annotated[Path, typer.Argument(help="A views folder, or a .npz, .mat, HDF5 or Parquet file of views.")],
+    clusters: Clusters,
+    out: Annotated[Path, typer.Option(help="The run folder.")] = Path("run"),
+    seed: Seed = 0,
+    memory_limit: Memory = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """A views folder -> a run folder with codes and clusters."""
+    from bitmosaic import pipeline
+    from bitmosaic.terminal import progress_bars
+
+    with progress_bars() as progress:
+        run = pipeline.fit(
+            views, out, clusters, seed=seed, memory_limit=memory_limit, n_threads=threads, progress=progress
+        )
+    _print_run(run, as_json)
+
+
+@app.command()
+def predict(
+    run: RunFolder,
+    src: Source,
+    out: Annotated[Path | None, typer.Option(help="Write predictions.csv and .parquet into this folder.")] = None,
+    threads: Threads = None,
+    strict: Strict = False,
+    as_json: Json = False,
+) -> None:
+    """New pictures into the clusters of a run, with a confidence from 0 to 1."""
+    from bitmosaic import pipeline
+    from bitmosaic.run import Run, write_tables
+    from bitmosaic.terminal import progress_bars
+
+    with progress_bars() as progress:
+        table, skipped = pipeline.predict(Run(run), src, n_threads=threads, strict=strict, progress=progress)
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+        write_tables(out, table, "predictions")
+    rows = zip(table["path"], *(table[name].tolist() for name in ("cluster", "distance", "confidence")), strict=True)
+    if as_json:
+        keys = ("path", "cluster", "distance", "confidence")
+        missed = [{"path": path, "cause": cause} for path, cause in skipped]
+        typer.echo(json.dumps({"predictions": [dict(zip(keys, row, strict=True)) for row in rows], "skipped": missed}))
+        return
+    if out:
+        typer.echo(f"{len(table['path']):,} pictures in {out / 'predictions.csv'} and .parquet")
+    else:
+        for path, number, _, confidence in rows:
+            typer.echo(f"{number}\t{confidence:.2f}\t{path}")
+    for path, cause in skipped:
+        typer.secho(f"skipped {path}: {cause}", fg="yellow", err=True)
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    labels: Annotated[
+        str, typer.Option(help="'folder', a .csv with the columns path and label, or a .npy.")
+    ] = "folder",
+    as_json: Json = False,
+) -> None:
+    """Scores of a run against true labels."""
+    from bitmosaic import pipeline
+    from bitmosaic.run import Run
+
+    scores = pipeline.evaluate(Run(run), labels)
+    typer.echo(json.dumps(scores) if as_json else _scores_line(scores))
+
+
+@app.command()
+def info(
+    run: Annotated[Path | None, typer.Argument(help="A run folder; without it, this installation.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What a run folder holds, or what this installation can do."""
+    if run is not None:
+        from bitmosaic.run import Run
+
+        _print_run(Run(run), as_json)
+        return
+    import platform
+
+    from bitmosaic import __version__
+    from bitmosaic.features import extractor_names
+    from bitmosaic.threads import available_threads
+
+    facts = {
+        "bitmosaic": __version__,
+        "python": platform.python_version(),
+        "threads": available_threads(),
+        "extractors": extractor_names(),
+    }
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        for name, value in facts.items():
+            typer.echo(f"{name:12}{', '.join(value) if isinstance(value, list) else value}")
 
 
 @app.command()
@@ -76,64 +274,29 @@ def demo(
     console.print(f"The clusters as a picture: [bold]{out}[/]")
 
 
-@bench.command()
-def quality(
-    data: Annotated[list[Path], typer.Argument(help="Multi-view files or views folders with known classes.")],
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 10,
-    out: Annotated[Path | None, typer.Option(help="Store the raw labels and times here, as JSON.")] = None,
-) -> None:
-    """HSIC, HSIC.paper and scikit-learn's KMeans on the same data: mean ± standard deviation over seeds."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.progress import Progress
-    from rich.table import Table
-
-    from bitmosaic.bench.quality import METHODS, run_all, store, summarise
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("measuring", total=len(data) * seeds * len(METHODS))
-        runs = run_all(
-            data, seeds, lambda run: progress.update(task, advance=1, description=f"{run.data} {run.method}")
-        )
-    if out:
-        store(runs, out)
-    table = Table("data", "method", "ACC", "NMI", "purity", "F-score", "s", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    last = None
-    for (name, method), scores in summarise(runs).items():
-        if last not in (None, name):
-            table.add_section()
-        pairs = (scores[score] for score in ("acc", "nmi", "purity", "f_score"))
-        cells = [f"{mean:.3f}±{spread:.3f}".replace("±0.", "±.") for mean, spread in pairs]
-        table.add_row(name if name != last else "", method, *cells, f"{scores['seconds'][0]:.1f}")
-        last = name
-    Console().print(table)
+def _scores_line(scores: dict[str, float]) -> str:
+    names = {"acc": "ACC", "nmi": "NMI", "purity": "purity", "f_score": "F-score"}
+    return "   ".join(f"{name} {scores[key]:.3f}" for key, name in names.items())
 
 
-@bench.command()
-def memory(
-    rows: Annotated[int, typer.Option(min=1000, help="Rows of each view.")] = 1_000_000,
-    clusters: Annotated[int, typer.Option(min=1, help="Planted clusters.")] = 20,
-    limit: Annotated[str, typer.Option(help="The memory_limit of the fit.")] = "512MB",
-    train_size: Annotated[str, typer.Option(help="'auto', or a share such as 1.0.")] = "auto",
-    folder: Annotated[Path | None, typer.Option(help="Where the views go; a temporary folder otherwise.")] = None,
-) -> None:
-    """Peak memory of a fit on memory-mapped views (128 + 64 + 256 columns) under a limit."""
-    import tempfile
+def _print_run(run: Any, as_json: bool) -> None:
+    from bitmosaic.terminal import clock
 
-    from rich.console import Console
-
-    from bitmosaic.bench.memory import make_views, measure
-
-    console = Console()
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        with console.status(f"Writing {rows:,} rows …"):
-            views = make_views(place, rows, clusters)
-        with console.status("Fitting …"):
-            figures = measure(views, clusters, limit, train_size)
-    megabytes = {name: figures[f"{name}_bytes"] / 1e6 for name in ("input", "peak", "output", "start")}
-    console.print(f"input {megabytes['input']:,.0f} MB, memory_limit {limit}, train_size {train_size}")
-    console.print(
-        f"peak resident memory above the start: [bold]{megabytes['peak']:,.0f} MB[/] "
-        f"(labels and codes, {megabytes['output']:,.0f} MB, included; the start had {megabytes['start']:,.0f} MB)"
-    )
-    console.print(f"{figures['seconds']:.0f} s, NMI against the planted clusters {figures['scores']['nmi']:.3f}")
+    manifest = run.manifest
+    if as_json:
+        typer.echo(json.dumps({"folder": str(run.folder), "complete": run.complete} | manifest))
+        return
+    seconds = ", ".join(f"{stage} {clock(value)}" for stage, value in manifest["seconds"].items())
+    typer.echo(f"{manifest.get('images', 0):,} images, {manifest['arguments']['clusters']} clusters ({seconds})")
+    if not run.complete:
+        typer.echo("The run was stopped; the same command goes on where it was.")
+        return
+    if manifest.get("skipped"):
+        typer.echo(f"{manifest['skipped']:,} pictures could not be read: {run.folder / 'skipped.csv'}")
+    weights = ", ".join(f"{name} {weight:.2f}" for name, weight in manifest["view_weights"].items())
+    typer.echo(f"View weights: {weights}")
+    if "scores" in manifest:
+        typer.echo(f"Against the true labels: {_scores_line(manifest['scores'])}")
+    if manifest.get("sheets"):
+        typer.echo(f"Look at {run.folder / 'overview.png'} and the sheets in {run.folder / 'clusters'}")
+    typer.echo(f"Every image with its cluster: {run.folder / 'clusters.csv'} (and .parquet)")

@@ -293,6 +293,11 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         codes = self._encode(X)
         return self._model.assign(codes, available_threads(self.n_threads))
 
+    def nearest(self, X):
+        """The cluster of each image, its distance from the center, and how much farther the second one is, in bits."""
+        codes = self._encode(X)
+        return self._model.nearest_two(codes, available_threads(self.n_threads))
+
     def _encode(self, X):
         views, numbers = self._views_to_encode(X)
         return self._model.encode(views, numbers, self.chunk_size, available_threads(self.n_threads))

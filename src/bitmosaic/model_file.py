@@ -9,10 +9,9 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from safetensors.numpy import save
 
 from bitmosaic import __version__
 from bitmosaic.errors import ModelFileError
+from bitmosaic.files import write_whole
 
 FORMAT = "bitmosaic-model"
 FORMAT_VERSION = 1
@@ -206,35 +206,16 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
 
 
 def _replace_file(path: Path, content: bytes) -> None:
-    """Write beside, fsync, rename: at every moment `path` is the old file or the new one."""
+    """At every moment `path` is the old file or the new one."""
     if path.is_dir():
         raise ModelFileError(f"The model cannot be written to {path}, which is a folder. Name a file inside it.")
-    temporary = path.with_name(f".bitmosaic-{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_whole(path, content)
     except OSError as error:
         raise ModelFileError(
             f"The model cannot be written to {path}: {error.strerror or error}. "
             "Choose a folder that exists, may be written to and has room; a file already there is unchanged."
         ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    # The model is in place by now. Some systems cannot sync a folder, which is no reason to call it a failure.
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 # --- reading -------------------------------------------------------------------------------------------

@@ -56,3 +56,14 @@ def row_ranges(n_rows: int, step: int) -> Iterator[slice]:
     """Cut ``range(n_rows)`` into slices of `step` rows; the last one may be shorter."""
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
+
+
+def ahead(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield the items, the next one being made in a thread while the caller is busy with the last."""
+    iterator = iter(items)
+    nothing = object()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(next, iterator, nothing)
+        while (item := future.result()) is not nothing:
+            future = pool.submit(next, iterator, nothing)
+            yield item  # type: ignore[misc]

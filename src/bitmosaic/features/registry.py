@@ -181,3 +181,9 @@ def _checked_rows(extractor: Extractor, rows: np.ndarray, n_images: int) -> np.n
             f"for {n_images} images it gave the shape {rows.shape}."
         )
     return rows
+
+
+def check_count(name: str, option: str, value: Any) -> None:
+    """Refuse an option of extractor `name` that is not a whole number of at least 1."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise ParameterError(f"{name}: {option} must be a whole number of at least 1; got {value!r}.")

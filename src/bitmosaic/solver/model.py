@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bitmosaic.codes import nearest_centers
+from bitmosaic.codes import hamming_distances, nearest_centers
 from bitmosaic.embedding import Embedding
 from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.clustering import plain_if_equal
 from bitmosaic.solver.loop import encode
 from bitmosaic.solver.scan import scan
-from bitmosaic.threads import single_threaded_blas
+from bitmosaic.threads import row_ranges, single_threaded_blas
 
 _EMBEDDING_ARRAYS = ("offset", "factor", "anchors", "mean")
 
@@ -38,6 +38,23 @@ class Model:
     def assign(self, codes, n_threads=1):
         """The nearest center of each code    [eq. 25]"""
         return nearest_centers(codes, self.centers, plain_if_equal(self.bit_weights), n_threads)[0]
+
+    def nearest_two(self, codes, n_threads=1):
+        """The nearest center of each code, the distance to it and how much farther the second one is, in bits.
+
+        Where bits have weights, these are scaled to a mean of 1.
+        """
+        labels = self.assign(codes, n_threads)
+        weights = plain_if_equal(self.bit_weights / self.bit_weights.mean())
+        distance, margin = np.empty(len(codes), np.float32), np.zeros(len(codes), np.float32)
+        for rows in row_ranges(len(codes), max(1, 2**22 // len(self.centers))):
+            table = hamming_distances(codes[rows], self.centers, weights, n_threads).astype(np.float32)
+            own = (np.arange(len(table)), labels[rows])
+            distance[rows] = table[own]
+            if len(self.centers) > 1:
+                table[own] = np.inf
+                margin[rows] = np.maximum(table.min(1) - distance[rows], 0)
+        return labels, distance, margin
 
     def to_arrays(self):
         """Named arrays, and the numbers that belong to them, for a file."""

@@ -1,6 +1,5 @@
 """Views -> a views folder, streamed in blocks; each file appears whole or not at all."""
 
-import contextlib
 import json
 import os
 import unicodedata
@@ -13,6 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError
+from bitmosaic.files import sync_folder
 from bitmosaic.views.core import Rows, Views
 from bitmosaic.views.door import as_views
 from bitmosaic.views.folder import FORMAT, LABELS, MANIFEST, PATHS, VERSION, is_plain_name
@@ -62,11 +62,7 @@ def _write_all(folder: Path, contents: dict[str, Callable[[BinaryIO], None]]) ->
     finally:
         for file_beside in beside.values():
             file_beside.unlink(missing_ok=True)
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        with contextlib.suppress(OSError):  # some file systems cannot sync a folder
-            os.fsync(handle)
-        os.close(handle)
+    sync_folder(folder)
 
 
 def _write_matrix(file: BinaryIO, array: Rows) -> None:

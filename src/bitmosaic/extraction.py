@@ -1,0 +1,225 @@
+"""Pictures -> a views folder. What has been extracted survives a kill: the same call goes on where it was.
+
+While it works, rows are appended to raw files in a hidden folder inside the views folder; a small state file, written
+anew after each batch, says how much of them counts. At the end they become the views folder, and the hidden one goes.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError
+from bitmosaic.features import Extractor, extract, extractor
+from bitmosaic.files import write_json, write_whole
+from bitmosaic.images import ImageSource, display_path, open_images
+from bitmosaic.threads import ahead
+from bitmosaic.views import Views, read_views, write_views
+
+DEFAULT_VIEWS = ("lbp", "gist", "hog")
+BATCH = 1024
+WORK = ".extracting"
+RECIPE, SKIPPED = "extraction.json", "skipped.csv"
+
+
+@dataclass(frozen=True)
+class ViewSpec:
+    """A view to extract: its name, and the extractor and options behind it."""
+
+    name: str
+    extractor: str
+    options: dict[str, Any]
+
+    @classmethod
+    def parse(cls, text: str, mirror: bool = False) -> "ViewSpec":
+        """ "hog", or "deep=model.onnx" for an ONNX encoder under a name of its own."""
+        name, equals, path = text.partition("=")
+        if not equals:
+            return cls(name, name, {"mirror": mirror})
+        if not name or not path:
+            raise ParameterError(f"A view is the name of an extractor, or NAME=MODEL.onnx; got {text!r}.")
+        return cls(name, "onnx", {"path": str(Path(path).resolve()), "mirror": mirror})
+
+    def open(self) -> Extractor:
+        return extractor(self.extractor, **self.options)
+
+    def recipe(self) -> dict[str, Any]:
+        """What decides the features: name, options, and the content of a model file."""
+        recipe: dict[str, Any] = {"name": self.name, "extractor": self.extractor, "options": self.options}
+        model = self.options.get("path")
+        if model and Path(model).is_file():
+            recipe["sha256"] = hashlib.sha256(Path(model).read_bytes()).hexdigest()
+        return recipe
+
+
+def view_specs(views: Sequence[str | ViewSpec], mirror: bool = False) -> list[ViewSpec]:
+    specs = [view if isinstance(view, ViewSpec) else ViewSpec.parse(view, mirror) for view in views]
+    names = [spec.name for spec in specs]
+    if not names or len(set(names)) < len(names):
+        raise ParameterError(f"There must be at least one view, and each name once; got {names}.")
+    return specs
+
+
+def extract_views(
+    src: Any,
+    out: Any,
+    views: Sequence[str | ViewSpec] = DEFAULT_VIEWS,
+    *,
+    mirror: bool = False,
+    labels: str | None = None,
+    max_side: int = 128,
+    n_threads: int | None = None,
+    strict: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Views:
+    """Extract features of all pictures of `src` into the views folder `out`, or go on with what was begun there.
+
+    `labels="folder"` takes the name of a picture's folder as its true label. `progress(done, total)` is called after
+    each batch. Pictures that cannot be read are left out, with their cause, in skipped.csv; `strict` stops instead.
+    """
+    specs, out = view_specs(views, mirror), Path(out)
+    if labels not in (None, "folder"):
+        raise ParameterError(f"labels must be 'folder' or None; got {labels!r}.")
+    source = open_images(src)
+    recipe = {
+        "source": display_path(source.name),
+        "pictures": len(source),
+        "fingerprint": fingerprint(source),
+        "max_side": max_side,
+        "labels": labels,
+        "views": [spec.recipe() for spec in specs],
+    }
+    if (done := finished(out)) is not None:
+        if done != recipe:
+            raise InvalidDataError(
+                f"A views folder is made from one source in one way; {out} was made {difference(done, recipe)}. "
+                "Choose another folder, or remove this one."
+            )
+        progress(len(source), len(source))
+        return read_views(out)
+
+    extractors = [spec.open() for spec in specs]
+    work = Work(out / WORK, recipe, {spec.name: e.width for spec, e in zip(specs, extractors, strict=True)})
+    progress(work.next, len(source))
+    batches = source.batches(BATCH, work.next, max_side, n_threads, strict)
+    for batch in ahead(batches):
+        features = extract(extractors, batch.images, n_threads)
+        work.append(batch, features)
+        progress(work.next, len(source))
+    return work.finish(source, out, labels)
+
+
+def fingerprint(source: ImageSource) -> str:
+    """A hash over the names of all pictures and what tells that one has changed."""
+    digest = hashlib.sha256()
+    for position, path in enumerate(source.paths):
+        digest.update(repr((path, source.fingerprint(position))).encode())
+    return digest.hexdigest()
+
+
+def finished(out: Path) -> dict[str, Any] | None:
+    """The recipe of a finished extraction in `out`, None where there is none."""
+    path = out / RECIPE
+    if not path.exists():
+        if out.is_dir() and any(entry.name != WORK for entry in out.iterdir()):
+            raise InvalidDataError(f"Views go into a folder of their own; {out} holds other things. Choose another.")
+        return None
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise FileFormatError(f"{path} cannot be read ({error}). Remove the folder and extract again.") from error
+
+
+def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """In words, what differs between two recipes."""
+    parts = []
+    for key, what in (("source", "from"), ("views", "with the views"), ("max_side", "with max_side")):
+        if old.get(key) != new[key]:
+            show = [view["name"] for view in old[key]] if key == "views" else old.get(key)
+            parts.append(f"{what} {show}")
+    return " and ".join(parts) or "from pictures that have changed since, or with other options"
+
+
+class Work:
+    """The hidden folder in which an extraction grows. What its state does not count is cut off when it goes on."""
+
+    def __init__(self, folder: Path, recipe: dict[str, Any], widths: dict[str, int]):
+        self.folder, self.recipe, self.widths = folder, recipe, widths
+        state = self._state()
+        if state is None or state["recipe"] != recipe:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            state = {"recipe": recipe, "next": 0, "rows": 0, "skipped": 0}
+        self.next, self.rows, self.skipped = state["next"], state["rows"], state["skipped"]
+        sizes = {f"{name}.f32": 4 * width * self.rows for name, width in widths.items()}
+        sizes |= {"positions.i64": 8 * self.rows, "skipped.jsonl": self.skipped}
+        self._files = {}
+        for name, size in sizes.items():
+            file = (folder / name).open("ab")
+            file.truncate(size)
+            self._files[name] = file
+
+    def _state(self) -> dict[str, Any] | None:
+        try:
+            return json.loads((self.folder / "state.json").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def append(self, batch, features) -> None:
+        """Add a batch; it counts once the state says so."""
+        lines = [json.dumps([s.path, s.cause]).encode() + b"\n" for _, s in batch.skipped]
+        self._files["skipped.jsonl"].writelines(lines)
+        self._files["positions.i64"].write(batch.positions.astype("<i8").tobytes())
+        for name, rows in zip(self.widths, features, strict=True):
+            self._files[f"{name}.f32"].write(rows.astype("<f4", copy=False).tobytes())
+        for file in self._files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        self.next += len(batch.positions) + len(batch.skipped)
+        self.rows += len(batch.positions)
+        self.skipped += sum(map(len, lines))
+        state = {"recipe": self.recipe, "next": self.next, "rows": self.rows, "skipped": self.skipped}
+        write_json(self.folder / "state.json", state)
+
+    def finish(self, source: ImageSource, out: Path, labels: str | None) -> Views:
+        """Make the views folder of what has been collected."""
+        for file in self._files.values():
+            file.close()
+        skipped = [json.loads(line) for line in (self.folder / "skipped.jsonl").read_text().splitlines()]
+        write_whole(out / SKIPPED, skipped_csv(skipped))
+        if self.rows == 0:
+            raise InvalidDataError(
+                f"At least one picture must be readable; none of {len(source)} was. {out / SKIPPED} has the causes."
+            )
+        positions = np.fromfile(self.folder / "positions.i64", "<i8")
+        arrays = tuple(
+            np.memmap(self.folder / f"{name}.f32", "<f4", mode="r", shape=(self.rows, width))
+            for name, width in self.widths.items()
+        )
+        names = source.labels() if labels else None
+        views = Views(
+            tuple(self.widths),
+            arrays,
+            labels=None if names is None else names[positions],
+            paths=tuple(source.paths[i] for i in positions),
+        )
+        write_views(out, views)
+        write_json(out / RECIPE, self.recipe)
+        shutil.rmtree(self.folder)
+        return read_views(out)
+
+
+def skipped_csv(skipped: Sequence[tuple[str, str]]) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["path", "cause"])
+    writer.writerows([display_path(path), cause] for path, cause in skipped)
+    return text.getvalue().encode()

@@ -1,0 +1,319 @@
+"""Image batch -> embedding by any image encoder in one ONNX file (extra ``[deep]``).
+
+ONNX Runtime rounds a row differently in a batch of another size, at another place of the batch, or with another
+number of its threads (the ends of its vector loops lie elsewhere). Hence every image is run by itself, on one thread,
+and threads run images side by side: a row is the same bits whatever comes with it.
+"""
+
+import json
+import mmap
+import re
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitmosaic.errors import BitmosaicError, FileFormatError, MissingExtraError, MissingFileError, ParameterError
+from bitmosaic.features.registry import register
+from bitmosaic.threads import in_order
+
+DEFAULT_SIZE = 224
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+PIXEL_TYPES: dict[str, Any] = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+    "tensor(uint8)": np.uint8,
+}
+METADATA_PREFIXES = ("", "image_", "norm_", "pixel_")
+
+# The parts of onnx.proto in which a tensor may hide: message -> field number -> message of that field.
+MESSAGES = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse tensor"},
+    "function": {7: "node", 11: "attribute"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse tensor", 23: "sparse tensor"},
+    "sparse tensor": {1: "tensor", 2: "tensor"},
+    "tensor": {},
+}
+EXTERNAL_DATA, DATA_LOCATION = 13, 14  # fields of a tensor
+
+
+@register("onnx")
+class OnnxExtractor:
+    """The embedding that an ONNX model gives each image.
+
+    Input: the model's only input, (n, 3, h, w) or (n, h, w, 3); where the shape does not tell, (n, 3, h, w). Images
+    are brought to the model's height and width, or to `size` (one number, or height and width) where the model takes
+    any, 224 if not given, by Pillow's bicubic filter without keeping the aspect ratio; an image of that size is not
+    touched. A model of uint8 gets the pixels as they are. Others get (pixel - mean) / std per channel: `mean` and
+    `std` as given, else from the model's metadata (mean and std, image_mean and image_std, ...), else ImageNet's.
+    They are for pixels from 0 to 255 if one of them is above 1, else for pixels from 0 to 1.
+
+    Output: the one named `output`, else the first (n, d) output, else the first (n, d, h, w) or (n, h, w, d) one
+    averaged over the places, else the first token of the first (n, tokens, d) one.
+
+    `extract` calls an extractor from several threads; `n_threads` is for callers that do not.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        size: int | Sequence[int] | None = None,
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
+        mirror: bool = False,
+        name: str | None = None,
+        output: str | None = None,
+        n_threads: int = 1,
+    ):
+        self.path = Path(path)
+        self.name = name or re.sub("[^A-Za-z0-9_-]+", "-", self.path.stem).strip("-_") or "onnx"
+        self.mirror = mirror
+        self.n_threads = n_threads
+        self._session = _open(self.path)
+        pixels = self._only_input()
+        self._input = pixels.name
+        self._channels_last = _channels_last(pixels.shape)
+        rows, columns = pixels.shape[1:3] if self._channels_last else pixels.shape[2:4]
+        self.size = _sides(size, rows, columns)
+        self._copies = pixels.shape[0] if isinstance(pixels.shape[0], int) else 1
+        self._table = self._pixel_table(PIXEL_TYPES[pixels.type], mean, std)  # (3, 256)
+        self._output, self._rank, self.width = self._choose_output(output)
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        features = np.empty((len(images), self.width), np.float32)
+        for row, values in zip(features, in_order(self._embed, images, self.n_threads), strict=True):
+            row[:] = values
+        return features
+
+    def _embed(self, image: np.ndarray) -> np.ndarray:
+        image = self._resize(image)
+        values = self._row(image)
+        return np.maximum(values, self._row(image[:, ::-1])) if self.mirror else values
+
+    def _resize(self, image):
+        from PIL import Image
+
+        if image.shape[:2] == self.size:
+            return image
+        rows, columns = self.size
+        return np.asarray(Image.fromarray(image).resize((columns, rows), Image.Resampling.BICUBIC))
+
+    def _row(self, image):
+        values = self._run([self._output], image)[0][0]
+        if self._rank == 4:
+            return values.mean(axis=(0, 1) if self._channels_last else (1, 2), dtype=np.float64)
+        return values[0] if self._rank == 3 else values
+
+    def _run(self, outputs, image):
+        """The model's outputs for one image; a model of fixed batches gets as many copies of it."""
+        pixels = np.stack([self._table[c][image[:, :, c]] for c in range(3)], axis=-1 if self._channels_last else 0)
+        try:
+            return self._session.run(outputs, {self._input: np.repeat(pixels[None], self._copies, axis=0)})
+        except Exception as error:  # ONNX Runtime's errors have no common class
+            raise FileFormatError(
+                f"{self.path} failed on an image of {_times(self.size)} pixels: {_first_line(error)} "
+                "Does the model need another size?"
+            ) from error
+
+    def _only_input(self):
+        inputs = self._session.get_inputs()
+        if len(inputs) == 1:
+            shape = inputs[0].shape
+            if inputs[0].type in PIXEL_TYPES and len(shape) == 4 and _channels_last(shape) is not None:
+                return inputs[0]
+        found = ", ".join(f"{one.name}: {one.type} {one.shape}" for one in inputs) or "none"
+        raise FileFormatError(
+            f"An image encoder must have one input, (n, 3, h, w) or (n, h, w, 3) of floats or uint8; "
+            f"{self.path} has {found}."
+        )
+
+    def _pixel_table(self, dtype, mean, std):
+        """What the model gets for each byte of each channel."""
+        byte = np.arange(256)
+        if (mean is None) != (std is None):
+            raise ParameterError("mean and std must be given together; got only one of them.")
+        if dtype == np.uint8:
+            if mean is not None:
+                raise ParameterError(f"{self.path} takes uint8 pixels as they are; leave mean and std out.")
+            return np.tile(byte.astype(np.uint8), (3, 1))
+        if mean is not None:
+            mean, std = _three("mean", mean, ParameterError), _three("std", std, ParameterError)
+        else:
+            mean, std = self._normalisation_in_the_model()
+        if not (std > 0).all():
+            raise ParameterError(f"std must be above 0; it is {std.tolist()}.")
+        unit = 1 if max(mean.max(), std.max()) > 1 else 255
+        return ((byte / unit - mean[:, None]) / std[:, None]).astype(dtype)
+
+    def _normalisation_in_the_model(self):
+        metadata = {key.lower(): text for key, text in self._session.get_modelmeta().custom_metadata_map.items()}
+        for prefix in METADATA_PREFIXES:
+            keys = [prefix + "mean", prefix + "std"]
+            found = [key for key in keys if key in metadata]
+            if len(found) == 1:
+                raise FileFormatError(
+                    f"The metadata of {self.path} must have both of {keys[0]} and {keys[1]}; only {found[0]} is there. "
+                    "Give mean and std."
+                )
+            if found:
+                return [_three(f"{key} in the metadata of {self.path}", metadata[key], FileFormatError) for key in keys]
+        return np.array(IMAGENET_MEAN), np.array(IMAGENET_STD)
+
+    def _choose_output(self, wanted):
+        """Name, rank and width of the output to use, from one run on a black image."""
+        names = [one.name for one in self._session.get_outputs()]
+        if wanted is not None and wanted not in names:
+            raise ParameterError(f"{self.path} has no output {wanted!r}; its outputs are {', '.join(names)}.")
+        values = dict(zip(names, self._run(names, np.zeros((*self.size, 3), np.uint8)), strict=True))
+        for rank in (2, 4, 3):
+            for name in names if wanted is None else [wanted]:
+                value = values[name]
+                if _is_numbers(value) and value.ndim == rank and len(value) == self._copies:
+                    channels = 1 if rank == 4 and not self._channels_last else -1
+                    return name, rank, value.shape[channels]
+        shapes = ", ".join(f"{name}: {getattr(value, 'shape', type(value).__name__)}" for name, value in values.items())
+        raise FileFormatError(
+            f"An image encoder must have an output of one row of numbers per image, such as (n, d); {self.path} gave "
+            f"{shapes} for {self._copies} image(s)."
+        )
+
+
+def _open(path: Path):
+    """An ONNX Runtime session on one thread, or one clear error."""
+    try:
+        runtime = import_module("onnxruntime")
+    except ImportError as error:
+        raise MissingExtraError("onnx features need onnxruntime: pip install 'bitmosaic[deep]'") from error
+    if not path.is_file():
+        raise MissingFileError(f"There is no ONNX model at {path}.")
+    try:
+        external = _has_external_data(path)
+    except (ValueError, IndexError) as error:
+        raise FileFormatError(f"{path} is not an ONNX model, or was cut.") from error
+    if external:
+        raise FileFormatError(
+            f"An ONNX model must be in one file; {path} keeps weights in others (external data). "
+            "Save it again with onnx.save(model, path, save_as_external_data=False)."
+        )
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
+    options.use_deterministic_compute = True
+    options.log_severity_level = 4  # errors come as exceptions, not also on the terminal
+    runtime.disable_telemetry_events()
+    try:
+        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's errors have no common class
+        raise FileFormatError(
+            f"ONNX Runtime {runtime.__version__} cannot load {path}: {_first_line(error)} "
+            "Is it a newer model, or one with custom operators?"
+        ) from error
+
+
+def _has_external_data(path: Path) -> bool:
+    """Whether a tensor of the model lies in another file. Only the messages around tensors are read."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        todo = [("model", 0, len(data))]
+        has_graph = False
+        while todo:
+            message, start, end = todo.pop()
+            for number, value in _fields(data, start, end):
+                if message == "tensor" and (number == EXTERNAL_DATA or (number == DATA_LOCATION and value == 1)):
+                    return True
+                inner = MESSAGES[message].get(number)
+                if inner is not None:
+                    if not isinstance(value, tuple):
+                        raise ValueError("a message was expected")
+                    todo.append((inner, *value))
+                    has_graph = has_graph or inner == "graph"
+        if not has_graph:
+            raise ValueError("there is no graph")
+    return False
+
+
+def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int | tuple[int, int]]]:
+    """The fields of a Protocol Buffers message: number, and its integer or where its bytes start and end."""
+    while at < end:
+        key, at = _varint(data, at)
+        kind = key & 7
+        value: int | tuple[int, int] = 0
+        if kind == 0:
+            value, at = _varint(data, at)
+        else:
+            if kind == 2:
+                length, at = _varint(data, at)
+            elif kind in (1, 5):
+                length = 8 if kind == 1 else 4
+            else:
+                raise ValueError("no such kind of field")
+            value, at = (at, at + length), at + length
+        if at > end:
+            raise ValueError("a field ends after its message")
+        yield key >> 3, value
+
+
+def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise ValueError("an integer of more than 64 bits")
+
+
+def _channels_last(shape) -> bool | None:
+    """False for (n, 3, h, w), True for (n, h, w, 3), None for neither. A side that is open is a string or None."""
+    if shape[1] == 3:
+        return False
+    if shape[3] == 3:
+        return True
+    if not isinstance(shape[1], int):
+        return False
+    return None if isinstance(shape[3], int) else True
+
+
+def _sides(size, rows, columns) -> tuple[int, int]:
+    """The height and width to resize to."""
+    wanted = (size, size) if size is None or np.ndim(size) == 0 else tuple(size)
+    if len(wanted) != 2 or not all(side is None or (isinstance(side, int) and side >= 1) for side in wanted):
+        raise ParameterError(f"size must be one whole number of at least 1, or height and width; got {size!r}.")
+    sides = []
+    for side, fixed in zip(wanted, (rows, columns), strict=True):
+        if isinstance(fixed, int) and side not in (None, fixed):
+            raise ParameterError(f"The model takes images of {_times((rows, columns))} only; got size={size!r}.")
+        sides.append(fixed if isinstance(fixed, int) else side or DEFAULT_SIZE)
+    return sides[0], sides[1]
+
+
+def _three(name: str, value, error_class: type[BitmosaicError]) -> np.ndarray:
+    """One number per channel, from a number, three of them, or their text ("[0.5, 0.5, 0.5]" or "0.5 0.5 0.5")."""
+    try:
+        if isinstance(value, str):
+            value = json.loads(value) if value.lstrip().startswith("[") else value.replace(",", " ").split()
+        numbers = np.atleast_1d(np.asarray(value, np.float64))
+        if numbers.shape not in ((1,), (3,)) or not np.isfinite(numbers).all():
+            raise ValueError
+    except (TypeError, ValueError):
+        raise error_class(f"{name} must be one number or three, one per channel; got {value!r}.") from None
+    return np.broadcast_to(numbers, 3)
+
+
+def _is_numbers(value) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "fiu"
+
+
+def _times(sides) -> str:
+    return " × ".join(str(side) for side in sides)
+
+
+def _first_line(error: Exception) -> str:
+    """ONNX Runtime's message without its own error code, as a sentence."""
+    text = (str(error).splitlines() or [type(error).__name__])[0]
+    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text).strip().rstrip(".") + "."

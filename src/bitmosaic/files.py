@@ -1,0 +1,45 @@
+"""A file appears whole or not at all: written beside its place, synced, renamed."""
+
+import json
+import os
+import secrets
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def whole_file(path):
+    """A binary file to write to; it takes the place of `path` when the block ends without an error."""
+    path = Path(path)
+    temporary = path.with_name(f".bitmosaic-{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def write_whole(path, content: bytes) -> None:
+    with whole_file(path) as file:
+        file.write(content)
+
+
+def write_json(path, value: Any) -> None:
+    """Indented, and in ASCII: file names that are not UTF-8 survive."""
+    write_whole(path, json.dumps(value, indent=1, allow_nan=False).encode("ascii") + b"\n")
+
+
+def sync_folder(folder) -> None:
+    # The file is in place by now. Some systems cannot sync a folder, which is no reason to call it a failure.
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,86 @@
+"""What users pass as a source of pictures becomes an `ImageSource`, or one clear error."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from bitmosaic.errors import DataTypeError, FileFormatError, InvalidDataError, MissingFileError
+from bitmosaic.images.arrays import ArraySource, read_npy
+from bitmosaic.images.files import FileSource, FolderSource, list_of_paths, read_list
+from bitmosaic.images.sniff import FORMAT_NAMES, has_picture_suffix, picture_format
+from bitmosaic.images.source import ImageSource, display_path
+from bitmosaic.images.tars import OPENERS, CompressedTarSource, TarSource
+from bitmosaic.images.zips import ZipSource
+
+_RULE = (
+    "Pictures come from a folder, a list of paths (or a .txt file with a path a line), a .tar, .tar.xz, .tar.gz, "
+    ".tar.bz2 or .zip archive, or a NumPy array of pictures (or a .npy file)"
+)
+
+
+def open_images(src: Any) -> ImageSource:
+    """Open a source of pictures; what kind of file it is, is told by its content.
+
+    `src`: a folder, searched with the folders below; a list of paths; a .txt file with a path on each line; one
+    picture; an archive (.tar, .tar.xz, .tar.gz, .tar.bz2, .zip); an array (n, h, w) or (n, h, w, 1 | 3 | 4) of uint8
+    or of floats from 0 to 1; a .npy file with such an array.
+    """
+    if isinstance(src, ImageSource):
+        return src
+    if isinstance(src, np.ndarray):
+        return ArraySource(src)
+    if isinstance(src, str | bytes | os.PathLike):
+        return _open_path(os.fsdecode(src))
+    if isinstance(src, Iterable):
+        entries = list(src)
+        strange = next((entry for entry in entries if not isinstance(entry, str | bytes | os.PathLike)), None)
+        if strange is not None:
+            raise DataTypeError(
+                f"{_RULE}; got a list with a {type(strange).__name__} in it. Stack arrays with np.stack."
+            )
+        return FileSource("the list", list_of_paths("the list", [os.fsdecode(entry) for entry in entries]))
+    raise DataTypeError(f"{_RULE}; got a {type(src).__name__}.")
+
+
+def _open_path(path: str) -> ImageSource:
+    shown = display_path(path)
+    try:
+        if os.path.isdir(path):
+            return FolderSource(path)
+        if not os.path.exists(path):
+            raise MissingFileError(f"{_RULE}; there is nothing at {shown}. Check the path.")
+        if not os.path.isfile(path):
+            raise FileFormatError(f"{_RULE}; {shown} is neither a file nor a folder.")
+        with open(path, "rb") as file:
+            head = file.read(512)
+    except PermissionError as error:
+        raise FileFormatError(f"{_RULE}; {shown} may not be read: permission denied. Check its owner.") from error
+    source = _open_file(path, head)
+    if source is None:
+        raise FileFormatError(f"{_RULE}; {shown} is none of these, by its first bytes.")
+    if not len(source):
+        raise InvalidDataError(
+            f"An archive of pictures must hold one at least; no pictures found in {shown}; looked for {FORMAT_NAMES}."
+        )
+    return source
+
+
+def _open_file(path: str, head: bytes) -> ImageSource | None:
+    if picture_format(head):
+        return FileSource(path, [path])
+    if head.startswith(b"\x93NUMPY"):
+        return read_npy(path)
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return ZipSource(path)
+    for magic, opener in OPENERS.items():
+        if head.startswith(magic):
+            return CompressedTarSource(path, opener)
+    if head[257:262] == b"ustar" or path.lower().endswith(".tar"):
+        return TarSource(path)
+    if path.lower().endswith(".txt"):
+        return read_list(path)
+    if has_picture_suffix(path):  # a bad one: it is reported as such
+        return FileSource(path, [path])
+    return None

@@ -1,0 +1,238 @@
+"""Pictures in a .tar archive, plain or compressed, read without unpacking to disk.
+
+One pass lists the members and where their bytes lie. A plain archive is then read at these places; a compressed one
+can only be read forwards, so every further pass unpacks it again, in a thread of its own while others decode.
+"""
+
+import bz2
+import gzip
+import lzma
+import os
+import tarfile
+import zlib
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from typing import IO, Any
+
+from bitmosaic.errors import FileFormatError
+from bitmosaic.images.decode import LARGEST_FILE, TOO_LARGE, BadPictureError
+from bitmosaic.images.sniff import HEAD_BYTES, has_picture_suffix, is_hidden, picture_format
+from bitmosaic.images.source import ImageSource, Piece, display_path
+
+OPENERS: dict[bytes, Any] = {b"\xfd7zXZ\x00": lzma.open, b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
+"""How a compressed archive begins, and what unpacks it."""
+
+CHUNK = 2**20
+PIECE_BYTES = 32 * 2**20
+LARGEST_HEADER = 2**20
+STREAM_ERRORS = (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a member's bytes lie in the unpacked archive, a number that changes with them, or why it is refused."""
+
+    offset: int
+    size: int
+    check: int
+    refusal: str | None
+
+
+class TarSource(ImageSource):
+    """The members of a .tar in the order of the archive; of two with the same name, the later one."""
+
+    def __init__(self, path: str):
+        self._status = _status(path)
+        try:
+            with self._open(path) as stream:
+                places = list_pictures(stream, read_all=isinstance(stream, ForwardStream))
+        except STREAM_ERRORS as error:
+            raise FileFormatError(
+                f"A .tar must be whole to be read; {display_path(path)} is cut short or damaged: {error}. "
+                "Get the archive again."
+            ) from error
+        super().__init__(path, places)
+        self._places = list(places.values())
+
+    def fingerprint(self, position: int) -> tuple[int, int]:
+        place = self._places[position]
+        return place.size, place.check
+
+    def _open(self, path: str) -> Any:
+        return open(path, "rb")
+
+    def _content(self, position: int) -> bytes:
+        place = self._places[position]
+        if place.refusal:
+            raise BadPictureError(place.refusal)
+        with open(self.name, "rb") as file:
+            file.seek(place.offset)
+            return file.read(place.size)
+
+
+class CompressedTarSource(TarSource):
+    """Slow at single pictures, since each pass begins at the front: use `read_many`."""
+
+    def __init__(self, path: str, opener: Any):
+        self._opener = opener
+        super().__init__(path)
+
+    def _open(self, path: str) -> "closing[ForwardStream]":
+        return closing(ForwardStream(self._opener(path, "rb")))
+
+    def _pieces(self, positions: Sequence[int], piece_size: int) -> Generator[Piece, None, None]:
+        try:
+            if _status(self.name) != self._status:
+                raise ValueError("it changed")
+            with self._open(self.name) as stream:
+                yield from self._streamed(stream, positions, piece_size)
+        except STREAM_ERRORS as error:
+            raise FileFormatError(
+                f"An archive must stay as it is while it is read; {display_path(self.name)} no longer is what was "
+                f"listed: {error}. Start again."
+            ) from error
+
+    def _streamed(self, stream: "ForwardStream", positions: Sequence[int], piece_size: int) -> Iterator[Piece]:
+        piece: Piece = []
+        n_bytes = 0
+        for i in positions:
+            place = self._places[i]
+            content = None
+            if not place.refusal:
+                stream.seek(place.offset)
+                content = stream.read(place.size)
+                n_bytes += place.size
+            piece.append((i, content))
+            if len(piece) == piece_size or n_bytes >= PIECE_BYTES:
+                yield piece
+                piece, n_bytes = [], 0
+        if piece:
+            yield piece
+
+
+class ForwardStream:
+    """A compressed file read forwards only, with a few chunks unpacked ahead by a thread of its own."""
+
+    def __init__(self, file: IO[bytes], n_ahead: int = 4):
+        self._file = file
+        self._pool = ThreadPoolExecutor(1)
+        self._ahead: deque[Future[bytes]] = deque(self._pool.submit(file.read, CHUNK) for _ in range(n_ahead))
+        self._chunk = b""
+        self._used = 0  # of the chunk
+        self._passed = 0  # before the chunk
+
+    def tell(self) -> int:
+        return self._passed + self._used
+
+    def seek(self, offset: int) -> None:
+        """Go forward; stop at the end, if it comes first."""
+        if offset < self.tell():
+            raise tarfile.ReadError("its members overlap")
+        while offset > self._passed + len(self._chunk) and self._next_chunk():
+            pass
+        self._used = min(offset - self._passed, len(self._chunk))
+
+    def read(self, n_bytes: int) -> bytes:
+        part = self._chunk[self._used : self._used + n_bytes]
+        self._used += len(part)
+        if len(part) == n_bytes:
+            return part
+        parts = [part]
+        missing = n_bytes - len(part)
+        while missing and self._next_chunk():
+            parts.append(self._chunk[:missing])
+            self._used = len(parts[-1])
+            missing -= self._used
+        return b"".join(parts)
+
+    def _next_chunk(self) -> bool:
+        chunk = self._ahead[0].result()
+        if not chunk:
+            return False
+        self._ahead.popleft()
+        self._ahead.append(self._pool.submit(self._file.read, CHUNK))
+        self._passed += len(self._chunk)
+        self._chunk = chunk
+        self._used = 0
+        return True
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._file.close()
+
+
+class _Member(tarfile.TarInfo):
+    """A header that is checked: tarfile takes a damaged one for the end, and follows a hostile one anywhere."""
+
+    @classmethod
+    def frombuf(cls, buf, encoding, errors):
+        try:
+            member = super().frombuf(buf, encoding, errors)
+        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
+            raise tarfile.ReadError(f"no valid header where the next member should begin ({error})") from error
+        if member.size < 0 or (member.type in _HEADER_TYPES and member.size > LARGEST_HEADER):
+            raise tarfile.ReadError(f"a header that claims {member.size} bytes")
+        return member
+
+
+_HEADER_TYPES = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
+
+
+def list_pictures(stream: Any, read_all: bool) -> dict[str, Place]:
+    """Every picture in the archive by name, in order. `read_all`: the bytes pass by anyway, so check them too."""
+    places: dict[str, Place] = {}
+    end = 0
+    with tarfile.TarFile(fileobj=stream, tarinfo=_Member) as archive:
+        while (member := archive.next()) is not None:
+            archive.members.clear()  # type: ignore[attr-defined] # or tarfile keeps them all
+            if archive.offset < end:
+                raise tarfile.ReadError("its members overlap")
+            end = archive.offset
+            name = member.name.removeprefix("./")
+            if member.isdir() or is_hidden(name):
+                continue
+            refusal = _refusal(member)
+            head, check = b"", int(member.mtime)
+            if refusal is None:
+                if read_all:
+                    head, check = _checked(stream, member.size)
+                elif not has_picture_suffix(name):
+                    head = stream.read(min(HEAD_BYTES, member.size))
+            if has_picture_suffix(name) or picture_format(head):
+                places.pop(name, None)
+                places[name] = Place(member.offset_data, member.size, check, refusal)
+    return places
+
+
+def _checked(stream: Any, size: int) -> tuple[bytes, int]:
+    chunk = stream.read(min(size, CHUNK))
+    head, check, left = chunk[:HEAD_BYTES], zlib.crc32(chunk), size - len(chunk)
+    while left and chunk:
+        chunk = stream.read(min(left, CHUNK))
+        check = zlib.crc32(chunk, check)
+        left -= len(chunk)
+    return head, check
+
+
+def _refusal(member: tarfile.TarInfo) -> str | None:
+    """Why a member is not read as a picture, or None."""
+    if member.issym() or member.islnk():
+        return "a link inside an archive is not followed"
+    if not member.isreg():
+        return "not a regular file"
+    if member.issparse():
+        return "stored as a sparse file, which is not supported"
+    if member.size > LARGEST_FILE:
+        return TOO_LARGE
+    return None
+
+
+def _status(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns

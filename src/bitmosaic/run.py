@@ -1,0 +1,154 @@
+"""A run folder: what `cluster` and `fit` write, and everything else reads.
+
+manifest.json      versions, arguments, timings, counts, scores; written after every stage
+views/             the views folder
+model.safetensors  the fitted HSIC, with codes and labels
+clusters.csv, clusters.parquet   path, cluster, distance, margin
+codes.npy, labels.npy, distances.npy
+skipped.csv        pictures that could not be read, and why
+overview.png, clusters/*.jpg     pictures of the clusters
+"""
+
+import csv
+import io
+import json
+import platform
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitmosaic import __version__
+from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
+from bitmosaic.files import whole_file, write_json, write_whole
+from bitmosaic.hsic import HSIC
+from bitmosaic.views import Views, read_views
+
+FORMAT, VERSION = "bitmosaic-run", 1
+STAGES = ("extract", "fit", "tables", "pictures")
+
+
+class Run:
+    """A run folder that exists; :meth:`begin` makes one, or takes up one that was stopped."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.manifest = _read_manifest(self.folder)
+
+    @classmethod
+    def begin(cls, folder, arguments: dict[str, Any]) -> "Run":
+        """A new run with these arguments, or the one that is there if its arguments are the same."""
+        folder = Path(folder)
+        if not (folder / "manifest.json").exists():
+            if folder.exists() and any(folder.iterdir()):
+                raise InvalidDataError(f"A run has a folder of its own; {folder} holds other things. Choose another.")
+            folder.mkdir(parents=True, exist_ok=True)
+            manifest = {
+                "format": FORMAT,
+                "version": VERSION,
+                "bitmosaic": __version__,
+                "python": platform.python_version(),
+                "numpy": np.__version__,
+                "begun": datetime.now(UTC).isoformat(timespec="seconds"),
+                "arguments": arguments,
+                "seconds": {},
+            }
+            write_json(folder / "manifest.json", manifest)
+        run = cls(folder)
+        changed = sorted(key for key in arguments if run.manifest["arguments"].get(key) != arguments[key])
+        if changed:
+            was = ", ".join(f"{key} {run.manifest['arguments'].get(key)!r}" for key in changed)
+            raise InvalidDataError(
+                f"A run goes on only with the arguments it was begun with; {folder} has {was}. "
+                f"Choose another folder, or use its features: bitmosaic fit {folder / 'views'} --out OTHER."
+            )
+        return run
+
+    # ---- stages
+
+    def done(self, stage: str) -> bool:
+        return stage in self.manifest["seconds"]
+
+    @property
+    def complete(self) -> bool:
+        return all(self.done(stage) for stage in STAGES)
+
+    def finish(self, stage: str, seconds: float, **facts: Any) -> None:
+        """Note that a stage is done, how long it took, and what is to be known of it."""
+        self.manifest["seconds"][stage] = round(seconds, 3)
+        self.manifest |= facts
+        write_json(self.folder / "manifest.json", self.manifest)
+
+    # ---- what it holds
+
+    @property
+    def views_folder(self) -> Path:
+        return Path(self.manifest["views_folder"]) if "views_folder" in self.manifest else self.folder / "views"
+
+    @cached_property
+    def views(self) -> Views:
+        return read_views(self.views_folder)
+
+    @cached_property
+    def model(self) -> HSIC:
+        return HSIC.load(self.folder / "model.safetensors")
+
+    def column(self, name: str) -> np.ndarray:
+        """codes, labels or distances, as a memory map."""
+        path = self.folder / f"{name}.npy"
+        if not path.is_file():
+            raise MissingFileError(f"{path} is not there: the run was stopped before its tables. Run it again.")
+        return np.load(path, mmap_mode="r")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return self.views.paths or tuple(map(str, range(self.views.n_rows)))
+
+    def write_columns(self, **columns: np.ndarray) -> None:
+        for name, values in columns.items():
+            with whole_file(self.folder / f"{name}.npy") as file:
+                np.lib.format.write_array(file, np.ascontiguousarray(values), allow_pickle=False)
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / "manifest.json"
+    try:
+        manifest = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise MissingFileError(
+            f"A run folder has a manifest.json; there is none in {folder}. Make a run with: bitmosaic cluster"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise FileFormatError(f"{path} cannot be read ({error}).") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise FileFormatError(f"{folder} is not a run folder: its manifest is not that of a run.")
+    if manifest.get("version") != VERSION:
+        raise FileFormatError(
+            f"{folder} is a run of version {manifest.get('version')!r}; this bitmosaic reads {VERSION}."
+        )
+    if not isinstance(manifest.get("arguments"), dict) or not isinstance(manifest.get("seconds"), dict):
+        raise FileFormatError(f"{path} lacks a part. Was it changed by hand?")
+    return manifest
+
+
+def write_tables(folder, columns: dict[str, Any], stem: str = "clusters") -> None:
+    """The same table as CSV and as Parquet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    writer.writerows(zip(*(_plain(values) for values in columns.values()), strict=True))
+    write_whole(Path(folder) / f"{stem}.csv", text.getvalue().encode())
+    with whole_file(Path(folder) / f"{stem}.parquet") as file:
+        pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), file)
+
+
+def _plain(values: Any) -> Any:
+    """Floats as short as they are exact in float32."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        return [f"{value:.4g}" for value in values]
+    return values.tolist() if isinstance(values, np.ndarray) else values

@@ -1,0 +1,43 @@
+"""What a person at a terminal sees while a command works."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+
+class RateColumn(ProgressColumn):
+    """How many a second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.0f}/s" if speed and task.total and task.total > 1 else "", style="progress.data.speed")
+
+
+@contextmanager
+def progress_bars() -> Iterator[Any]:
+    """A callback (stage, done, total) that draws a bar for each stage on a terminal, and is silent elsewhere."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), RateColumn(), TimeRemainingColumn())
+    tasks: dict[str, Any] = {}
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=total or None, completed=done, start=True)
+            progress.update(tasks[stage], completed=done, total=total)
+
+        yield show
+
+
+def clock(seconds: float) -> str:
+    """12 s, 3 min 05 s, 2 h 07 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return time.strftime("%-M min %S s", time.gmtime(seconds))
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"

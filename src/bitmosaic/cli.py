@@ -43,13 +43,10 @@ def main() -> None:
     from bitmosaic.errors import BitmosaicError
 
     try:
-        app(standalone_mode=True)
-    except BitmosaicError as error:
+        app()
+    except (BitmosaicError, OSError) as error:
         typer.secho(f"Error: {error}", fg="red", err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        typer.secho("Stopped. The same command goes on where it was.", err=True)
-        sys.exit(130)
 
 
 def _show_version(wanted: bool) -> None:

@@ -8,11 +8,22 @@ from pathlib import Path
 from typing import Any
 
 
+def beside(path) -> Path:
+    """A name for what is to become `path`, in the same folder."""
+    return Path(path).with_name(f".bitmosaic-{secrets.token_hex(8)}.tmp")
+
+
+def remove_unfinished(folder) -> None:
+    """Remove what a killed process left half-written in a folder and below."""
+    for file in Path(folder).rglob(".bitmosaic-*.tmp"):
+        file.unlink(missing_ok=True)
+
+
 @contextmanager
 def whole_file(path):
     """A binary file to write to; it takes the place of `path` when the block ends without an error."""
     path = Path(path)
-    temporary = path.with_name(f".bitmosaic-{secrets.token_hex(8)}.tmp")
+    temporary = beside(path)
     try:
         with temporary.open("xb") as file:
             yield file

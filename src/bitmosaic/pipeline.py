@@ -115,7 +115,8 @@ def _cluster_views(run, table, source, n_clusters, seed, memory_limit, n_threads
         run.finish("fit", time.perf_counter() - start, view_weights=weights, iterations=model.n_iter_)
     if not run.done("tables"):
         start = time.perf_counter()
-        run.finish("tables", time.perf_counter() - start, **write_results(run, table))
+        facts = write_results(run, table)
+        run.finish("tables", time.perf_counter() - start, **facts)
     if not run.done("pictures"):
         start = time.perf_counter()
         drawn = draw_clusters(run, table, source, progress) if source is not None else 0
@@ -195,11 +196,12 @@ def predict(
 
     The confidence is 1 - distance / distance of the second cluster: 0 where two are equally near, 1 on a center.
     """
-    specs = run_specs(run)
+    recipe = run_recipe(run)
+    specs = [ViewSpec(view["name"], view["extractor"], view["options"]) for view in recipe["views"]]
     source = open_images(src)
     extractors = [spec.open() for spec in specs]
     parts, paths, skipped = [], [], []
-    for batch in source.batches(1024, 0, run.manifest["arguments"]["max_side"], n_threads, strict):
+    for batch in source.batches(1024, 0, recipe["max_side"], n_threads, strict):
         skipped += [(s.path, s.cause) for _, s in batch.skipped]
         if len(batch.positions):
             features = extract_features(extractors, batch.images, n_threads)
@@ -220,17 +222,15 @@ def predict(
     }, skipped
 
 
-def run_specs(run: Run) -> list[ViewSpec]:
-    """The extractors behind a run."""
-    recipes = run.manifest["arguments"].get("views")
-    if recipes is None and (run.views_folder / RECIPE).is_file():
-        recipes = json.loads((run.views_folder / RECIPE).read_text())["views"]
-    if recipes is None:
+def run_recipe(run: Run) -> dict[str, Any]:
+    """How the features of a run were made."""
+    path = run.views_folder / RECIPE
+    if not path.is_file():
         raise MissingFileError(
             f"New pictures need the extractors of the run; {run.folder} was fitted on features of unknown making. "
             "Use HSIC.load(…).predict on features made in the same way."
         )
-    return [ViewSpec(recipe["name"], recipe["extractor"], recipe["options"]) for recipe in recipes]
+    return json.loads(path.read_text())
 
 
 def evaluate(run: Run, labels: Any = "folder") -> dict[str, float]:

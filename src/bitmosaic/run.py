@@ -22,7 +22,7 @@ import numpy as np
 
 from bitmosaic import __version__
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
-from bitmosaic.files import whole_file, write_json, write_whole
+from bitmosaic.files import remove_unfinished, whole_file, write_json, write_whole
 from bitmosaic.hsic import HSIC
 from bitmosaic.views import Views, read_views
 
@@ -57,6 +57,7 @@ class Run:
             }
             write_json(folder / "manifest.json", manifest)
         run = cls(folder)
+        remove_unfinished(folder)
         changed = sorted(key for key in arguments if run.manifest["arguments"].get(key) != arguments[key])
         if changed:
             was = ", ".join(f"{key} {run.manifest['arguments'].get(key)!r}" for key in changed)

@@ -31,7 +31,12 @@ def progress_bars() -> Iterator[Any]:
                 tasks[stage] = progress.add_task(stage, total=total or None, completed=done, start=True)
             progress.update(tasks[stage], completed=done, total=total)
 
-        yield show
+        try:
+            yield show
+        except KeyboardInterrupt:
+            progress.stop()
+            console.print("Stopped. The same command goes on where it was.")
+            raise
 
 
 def clock(seconds: float) -> str:

@@ -166,7 +166,7 @@ def test_a_size_that_the_model_does_not_take_is_refused(tmp_path):
         OnnxExtractor(path, size=16)
 
 
-@pytest.mark.parametrize("size", [0, (8,), (8, -1), "big", 1.5, (8, 8, 3)])
+@pytest.mark.parametrize("size", [0, (8,), (8, -1), "big", 1.5, (8, 8, 3), True])
 def test_a_size_that_is_none_is_refused(tmp_path, size):
     path = see_through(tmp_path / "m.onnx", ("n", 3, "h", "w"))
     with pytest.raises(ParameterError, match=r"size must be one whole number of at least 1, or height and width; got"):
@@ -294,6 +294,11 @@ def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(tmp_path):
     same_size = images(4, 9, 9)
     expected = np.maximum(features(same_size), features(same_size[:, :, ::-1]))
     np.testing.assert_array_equal(OnnxExtractor(path, size=9, mirror=True)(same_size), expected)
+
+
+def test_no_threads_are_refused(tmp_path):
+    with pytest.raises(ParameterError, match=r"n_threads must be a whole number of at least 1; got 0"):
+        OnnxExtractor(see_through(tmp_path / "m.onnx"), n_threads=0)
 
 
 def test_no_images_give_no_rows(tmp_path):

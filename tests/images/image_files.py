@@ -32,7 +32,7 @@ def good_files(folder: Path, n: int = 20) -> dict[str, np.ndarray]:
     shown = {}
     for i in range(n):
         path = f"{'abc'[i % 3]}/{i:03}.png"
-        shown[path] = picture(i, 10 + i, 40 - i)
+        shown[path] = picture(i, 10 + i % 20, 40 - i % 20)
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(encoded(shown[path]))
     return dict(sorted(shown.items()))

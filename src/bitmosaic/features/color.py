@@ -45,7 +45,7 @@ def by_pieces(extract: Callable[[np.ndarray], np.ndarray], images: np.ndarray, w
 
 
 def at_least_one(name: str, value: int) -> int:
-    if not isinstance(value, int | np.integer) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ParameterError(f"{name} must be a whole number of at least 1; got {value!r}.")
     return int(value)
 

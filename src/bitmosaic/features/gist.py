@@ -86,9 +86,7 @@ def gabor_energies(light: np.ndarray, orientations: int, grid: int) -> np.ndarra
         work = np.empty((4, scale.points, scale.points * orientations), np.float32)
         pooled = np.empty((grid, scale.points * orientations), np.float32)
         energy = np.empty((n, grid, grid, orientations), np.float32)
-        kernels.pooled_energies(
-            spectrum, scale.places, scale.weights, scale.turns, cell_of_row, work, pooled, energy
-        )
+        kernels.pooled_energies(spectrum, scale.places, scale.weights, scale.turns, cell_of_row, work, pooled, energy)
         np.sqrt(np.moveaxis(energy, 3, 1) * np.float32((grid / scale.points) ** 2), out=out[:, k])
     return out
 

@@ -1,8 +1,9 @@
 """Image batch -> embedding by any image encoder in one ONNX file (extra ``[deep]``).
 
-ONNX Runtime rounds a row differently in a batch of another size, at another place of the batch, or with another
-number of its threads (the ends of its vector loops lie elsewhere). Hence every image is run by itself, on one thread,
-and threads run images side by side: a row is the same bits whatever comes with it.
+ONNX Runtime rounds a row differently in a batch of another size or with another number of its threads (the ends of its
+vector loops lie elsewhere). Hence every image is run by itself, on one thread, and threads run images side by side: a
+row is the same bits whatever comes with it. Padding every batch to one size would waste most of the work
+on a folder of photographs: `extract` brings images of one shape at a time, often a single one.
 """
 
 import json
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import BitmosaicError, FileFormatError, MissingExtraError, MissingFileError, ParameterError
+from bitmosaic.features.color import at_least_one
 from bitmosaic.features.registry import register
 from bitmosaic.threads import in_order
 
@@ -73,7 +75,7 @@ class OnnxExtractor:
         self.path = Path(path)
         self.name = name or re.sub("[^A-Za-z0-9_-]+", "-", self.path.stem).strip("-_") or "onnx"
         self.mirror = mirror
-        self.n_threads = n_threads
+        self.n_threads = at_least_one("n_threads", n_threads)
         self._session = _open(self.path)
         pixels = self._only_input()
         self._input = pixels.name
@@ -282,7 +284,7 @@ def _channels_last(shape) -> bool | None:
 def _sides(size, rows, columns) -> tuple[int, int]:
     """The height and width to resize to."""
     wanted = (size, size) if size is None or np.ndim(size) == 0 else tuple(size)
-    if len(wanted) != 2 or not all(side is None or (isinstance(side, int) and side >= 1) for side in wanted):
+    if len(wanted) != 2 or not all(side is None or _is_a_side(side) for side in wanted):
         raise ParameterError(f"size must be one whole number of at least 1, or height and width; got {size!r}.")
     sides = []
     for side, fixed in zip(wanted, (rows, columns), strict=True):
@@ -290,6 +292,10 @@ def _sides(size, rows, columns) -> tuple[int, int]:
             raise ParameterError(f"The model takes images of {_times((rows, columns))} only; got size={size!r}.")
         sides.append(fixed if isinstance(fixed, int) else side or DEFAULT_SIZE)
     return sides[0], sides[1]
+
+
+def _is_a_side(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _three(name: str, value, error_class: type[BitmosaicError]) -> np.ndarray:

@@ -147,7 +147,7 @@ class ImageSource:
                 content = self._content(position)
             return self._decode(content, max_side)
         except Exception as error:
-            return Skipped(self.paths[position], cause_of(error, content))
+            return Skipped(self.paths[position], cause_of(error, content if isinstance(content, bytes) else None))
 
     def _pieces(self, positions: Sequence[int], piece_size: int) -> Generator[Piece, None, None]:
         """Positions with their contents, in order; None where the decoding thread shall get the content itself."""

@@ -28,7 +28,11 @@ OPENERS: dict[bytes, Any] = {b"\xfd7zXZ\x00": lzma.open, b"\x1f\x8b": gzip.open,
 CHUNK = 2**20
 PIECE_BYTES = 32 * 2**20
 LARGEST_HEADER = 2**20
-STREAM_ERRORS = (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error, ValueError)
+# The last three come from tarfile itself, where a hostile header holds no numbers or leads to a thousand others.
+STREAM_ERRORS = (
+    *(tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error),
+    *(ValueError, OverflowError, RecursionError),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,20 @@ class TarSource(ImageSource):
     def _open(self, path: str) -> Any:
         return open(path, "rb")
 
+    def _pieces(self, positions: Sequence[int], piece_size: int) -> Generator[Piece, None, None]:
+        try:
+            if _status(self.name) != self._status:
+                raise ValueError("its size or date changed")
+            yield from self._members(positions, piece_size)
+        except STREAM_ERRORS as error:
+            raise FileFormatError(
+                f"An archive must stay as it is while it is read; {display_path(self.name)} no longer is what was "
+                f"listed: {error}. Start again."
+            ) from error
+
+    def _members(self, positions: Sequence[int], piece_size: int) -> Iterator[Piece]:
+        return super()._pieces(positions, piece_size)
+
     def _content(self, position: int) -> bytes:
         place = self._places[position]
         if place.refusal:
@@ -83,32 +101,21 @@ class CompressedTarSource(TarSource):
     def _open(self, path: str) -> "closing[ForwardStream]":
         return closing(ForwardStream(self._opener(path, "rb")))
 
-    def _pieces(self, positions: Sequence[int], piece_size: int) -> Generator[Piece, None, None]:
-        try:
-            if _status(self.name) != self._status:
-                raise ValueError("it changed")
-            with self._open(self.name) as stream:
-                yield from self._streamed(stream, positions, piece_size)
-        except STREAM_ERRORS as error:
-            raise FileFormatError(
-                f"An archive must stay as it is while it is read; {display_path(self.name)} no longer is what was "
-                f"listed: {error}. Start again."
-            ) from error
-
-    def _streamed(self, stream: "ForwardStream", positions: Sequence[int], piece_size: int) -> Iterator[Piece]:
+    def _members(self, positions: Sequence[int], piece_size: int) -> Iterator[Piece]:
         piece: Piece = []
         n_bytes = 0
-        for i in positions:
-            place = self._places[i]
-            content = None
-            if not place.refusal:
-                stream.seek(place.offset)
-                content = stream.read(place.size)
-                n_bytes += place.size
-            piece.append((i, content))
-            if len(piece) == piece_size or n_bytes >= PIECE_BYTES:
-                yield piece
-                piece, n_bytes = [], 0
+        with self._open(self.name) as stream:
+            for i in positions:
+                place = self._places[i]
+                content = None
+                if not place.refusal:
+                    stream.seek(place.offset)
+                    content = stream.read(place.size)
+                    n_bytes += place.size
+                piece.append((i, content))
+                if len(piece) == piece_size or n_bytes >= PIECE_BYTES:
+                    yield piece
+                    piece, n_bytes = [], 0
         if piece:
             yield piece
 
@@ -191,7 +198,7 @@ def list_pictures(stream: Any, read_all: bool) -> dict[str, Place]:
     with tarfile.TarFile(fileobj=stream, tarinfo=_Member) as archive:
         while (member := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined] # or tarfile keeps them all
-            if archive.offset < end:
+            if archive.offset <= end or member.size < 0:  # an extended header may say anything
                 raise tarfile.ReadError("its members overlap")
             end = archive.offset
             name = member.name.removeprefix("./")

@@ -3,7 +3,6 @@
 import json
 import os
 import unicodedata
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError
-from bitmosaic.files import sync_folder
+from bitmosaic.files import beside, sync_folder
 from bitmosaic.views.core import Rows, Views
 from bitmosaic.views.door import as_views
 from bitmosaic.views.folder import FORMAT, LABELS, MANIFEST, PATHS, VERSION, is_plain_name
@@ -50,18 +49,18 @@ def write_views(
 
 
 def _write_all(folder: Path, contents: dict[str, Callable[[BinaryIO], None]]) -> None:
-    beside = {name: folder / f".{uuid.uuid4().hex}.tmp" for name in contents}
+    temporary = {name: beside(folder / name) for name in contents}
     try:
         for name, write in contents.items():
-            with open(beside[name], "xb") as file:
+            with open(temporary[name], "xb") as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
         for name in contents:  # the manifest stands last
-            os.replace(beside[name], folder / name)
+            os.replace(temporary[name], folder / name)
     finally:
-        for file_beside in beside.values():
-            file_beside.unlink(missing_ok=True)
+        for file in temporary.values():
+            file.unlink(missing_ok=True)
     sync_folder(folder)
 
 

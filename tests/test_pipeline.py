@@ -1,0 +1,202 @@
+"""From a folder of pictures to a run folder, stopped at any moment, and what can be done with it afterwards."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from bitmosaic import extraction, pipeline
+from bitmosaic.errors import InvalidDataError, MissingFileError, ParameterError
+from bitmosaic.run import Run
+from bitmosaic.views import read_views
+from pictures import KINDS, write_pictures
+
+VIEWS = ("hog", "ch", "cm")
+COMMAND = [sys.executable, "-c", "from bitmosaic.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_pictures(tmp_path_factory.mktemp("pictures"), 40)
+
+
+@pytest.fixture(scope="module")
+def run(folder, tmp_path_factory):
+    return pipeline.cluster(folder, tmp_path_factory.mktemp("runs") / "run", 3, views=VIEWS, labels="folder")
+
+
+def test_a_run_folder_holds_what_it_promises(run):
+    with (run.folder / "clusters.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 120
+    assert list(rows[0]) == ["path", "cluster", "distance", "margin", "label"]
+    assert rows[0]["path"] == "disc/0000.png"
+    table = pq.read_table(run.folder / "clusters.parquet").to_pydict()
+    assert table["path"] == [row["path"] for row in rows]
+    assert table["cluster"] == [int(row["cluster"]) for row in rows] == run.column("labels").tolist()
+    np.testing.assert_array_equal(run.column("codes"), run.model.codes_)
+    np.testing.assert_array_equal(run.column("labels"), run.model.labels_)
+    assert run.manifest["scores"]["acc"] == 1.0
+    assert sum(run.manifest["sizes"]) == run.manifest["images"] == 120
+    assert run.complete
+    with Image.open(run.folder / "overview.png") as picture:
+        assert picture.width > 800
+    assert len(list((run.folder / "clusters").glob("*.jpg"))) == 3
+    assert (run.folder / "skipped.csv").read_text().splitlines() == ["path,cause"]
+
+
+def test_the_features_in_the_views_folder_are_those_of_the_extractors(run, folder):
+    from bitmosaic.features import extract, extractor
+    from bitmosaic.images import open_images
+
+    views = read_views(run.folder / "views")
+    assert views.names == VIEWS
+    assert views.labels.tolist() == [kind for kind in KINDS for _ in range(40)]
+    images = [open_images(folder).read(i, 128) for i in (0, 50, 119)]
+    for name, array in zip(views.names, extract([extractor(v) for v in VIEWS], images), strict=True):
+        np.testing.assert_array_equal(views[name][[0, 50, 119]], array)
+
+
+def test_the_same_call_returns_a_finished_run_without_working_again(run, folder, monkeypatch):
+    monkeypatch.setattr(pipeline, "extract_views", None)
+    again = pipeline.cluster(folder, run.folder, 3, views=VIEWS, labels="folder")
+    assert again.manifest == run.manifest
+
+
+def test_other_arguments_are_refused_and_the_features_can_be_used_again(run, folder, tmp_path):
+    with pytest.raises(InvalidDataError, match=r"goes on only with the arguments it was begun with; .* has clusters 3"):
+        pipeline.cluster(folder, run.folder, 4, views=VIEWS, labels="folder")
+    other = pipeline.fit(run.folder / "views", tmp_path / "other", 4)
+    assert len(other.manifest["sizes"]) == 4
+    assert other.manifest["sheets"] == 4  # the pictures were found again
+    assert pipeline.predict(other, folder)[0]["cluster"].tolist() == other.column("labels").tolist()
+
+
+def test_new_pictures_find_their_clusters(run, tmp_path):
+    new = write_pictures(tmp_path, 5, seed=9, suffix="jpg")
+    (new / "disc" / "broken.jpg").write_bytes(b"\xff\xd8\xff")
+    table, skipped = pipeline.predict(run, new)
+    truth = [path.split("/")[0] for path in table["path"]]
+    cluster_of = {kind: run.column("labels")[40 * i] for i, kind in enumerate(KINDS)}
+    assert table["cluster"].tolist() == [cluster_of[kind] for kind in truth]
+    assert ((table["confidence"] > 0) & (table["confidence"] <= 1)).all()
+    assert [path for path, _ in skipped] == ["disc/broken.jpg"]
+
+
+def test_scores_from_folders_tables_and_arrays_agree(run, tmp_path):
+    truth = run.views.labels
+    np.save(tmp_path / "truth.npy", truth)
+    with (tmp_path / "truth.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["label", "path"])
+        writer.writerows(reversed(list(zip(truth, run.paths, strict=True))))
+    for labels in ("folder", tmp_path / "truth.npy", tmp_path / "truth.csv"):
+        assert pipeline.evaluate(run, labels) == run.manifest["scores"]
+    (tmp_path / "part.csv").write_text("path,label\ndisc/0000.png,disc\n")
+    with pytest.raises(InvalidDataError, match=r"119 lack one, such as disc/0001.png"):
+        pipeline.evaluate(run, tmp_path / "part.csv")
+    with pytest.raises(MissingFileError, match=r"no file nowhere.csv"):
+        pipeline.evaluate(run, "nowhere.csv")
+
+
+def test_bad_pictures_are_skipped_with_their_cause_and_strict_stops(tmp_path):
+    folder = write_pictures(tmp_path / "pictures", 8)
+    odd = folder / "disc" / ("with spaces\nand a newline ü " + "x" * 200 + ".png")
+    (folder / "disc" / "0000.png").rename(odd)
+    (folder / "empty.jpg").touch()
+    (folder / "fake.png").write_text("no picture")
+    (folder / "cut.png").write_bytes(odd.read_bytes()[:150])
+    run = pipeline.cluster(folder, tmp_path / "run", 3, views=("ch",))
+    assert run.manifest["images"] == 24
+    with (run.folder / "skipped.csv").open(newline="") as file:
+        causes = {row["path"]: row["cause"] for row in csv.DictReader(file)}
+    assert set(causes) == {"empty.jpg", "fake.png", "cut.png"}
+    assert causes["empty.jpg"] == "empty file"
+    with (run.folder / "clusters.csv").open(newline="") as file:
+        assert f"disc/{odd.name}" in [row["path"] for row in csv.DictReader(file)]
+    with pytest.raises(Exception, match=r"cut\.png"):
+        pipeline.cluster(folder, tmp_path / "strict", 3, views=("ch",), strict=True)
+
+
+def test_a_folder_that_holds_other_things_is_left_alone(folder, tmp_path):
+    (tmp_path / "precious.txt").write_text("mine")
+    with pytest.raises(InvalidDataError, match="holds other things"):
+        pipeline.cluster(folder, tmp_path, 3, views=VIEWS)
+    with pytest.raises(InvalidDataError, match="holds other things"):
+        extraction.extract_views(folder, tmp_path, VIEWS)
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
+def test_views_are_named_once_and_known(folder, tmp_path):
+    with pytest.raises(ParameterError, match=r"each name once; got \['ch', 'ch'\]"):
+        extraction.extract_views(folder, tmp_path / "views", ("ch", "ch"))
+    with pytest.raises(ParameterError, match="no extractor 'sift'"):
+        extraction.extract_views(folder, tmp_path / "views", ("sift",))
+    with pytest.raises(ParameterError, match=r"NAME=MODEL.onnx"):
+        extraction.extract_views(folder, tmp_path / "views", ("deep=",))
+
+
+def test_an_extraction_goes_on_after_any_batch_and_gives_the_same_bytes(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(extraction, "BATCH", 16)
+    whole = tmp_path / "whole"
+    extraction.extract_views(folder, whole, VIEWS)
+
+    class Stop(Exception):
+        pass
+
+    for after in (1, 3, 8):
+        part = tmp_path / f"part{after}"
+        calls = []
+
+        def stop(done, total, calls=calls, after=after):
+            calls.append(done)
+            if len(calls) > after:
+                raise Stop
+
+        with pytest.raises(Stop):
+            extraction.extract_views(folder, part, VIEWS, progress=stop)
+        with (part / extraction.WORK / "hog.f32").open("ab") as file:
+            file.write(b"half a row")  # written, but not counted
+        seen = []
+        extraction.extract_views(folder, part, VIEWS, progress=lambda done, total, seen=seen: seen.append(done))
+        assert seen[0] == min(16 * after, 120)  # nothing was extracted again
+        for name in (*VIEWS,):
+            assert (part / f"{name}.npy").read_bytes() == (whole / f"{name}.npy").read_bytes()
+        assert not (part / extraction.WORK).exists()
+
+
+def test_changed_pictures_are_extracted_anew(tmp_path):
+    folder = write_pictures(tmp_path / "pictures", 3)
+    extraction.extract_views(folder, tmp_path / "views", ("ch",))
+    write_pictures(folder, 4, seed=1)
+    with pytest.raises(InvalidDataError, match="made from one source in one way"):
+        extraction.extract_views(folder, tmp_path / "views", ("ch",))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_command_that_is_killed_goes_on_and_ends_with_the_same_labels(how, run, folder, tmp_path):
+    """Stopped at several moments, from the first file on; each time the same command is typed again."""
+    command = [*COMMAND, "cluster", str(folder), "--clusters", "3", "--labels", "folder", "--out", "run"]
+    command += [word for view in VIEWS for word in ("--view", view)]
+    marks = ["run/manifest.json", "run/views/.extracting/state.json", "run/model.safetensors", "run/clusters.csv"]
+    for mark in marks:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while not (tmp_path / mark).exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        os.kill(process.pid, how) if process.poll() is None else None
+        process.wait()
+    done = subprocess.run([*command, "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["complete"]
+    np.testing.assert_array_equal(Run(tmp_path / "run").column("labels"), run.column("labels"))
+    np.testing.assert_array_equal(Run(tmp_path / "run").column("codes"), run.column("codes"))
+    assert not list((tmp_path / "run").rglob("*.tmp"))

@@ -30,5 +30,5 @@ bench: $(READY)  ## quality on multi-view files (DATA="a.mat b.mat") and memory 
 	$(BIN)/bitmosaic bench memory
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-clusters.png
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis bitmosaic-demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

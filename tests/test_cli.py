@@ -28,16 +28,15 @@ def blobs(tmp_path_factory):
     return path
 
 
-def test_demo_prints_scores_and_draws_ten_clusters(tmp_path):
+def test_demo_makes_a_run_folder_with_scores_and_pictures(tmp_path):
     done = run("demo", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "1,797 images" in done.stdout
-    assert done.stdout.count("%") == 10  # a purity for each cluster
-    scores = done.stdout.split("true digits:")[1].split()
-    assert float(scores[scores.index("NMI") + 1]) > 0.7
-    with Image.open(tmp_path / "demo-clusters.png") as picture:
-        assert picture.width > 800
+    assert "1,797 images, 10 clusters" in done.stdout
+    assert float(done.stdout.split("NMI")[1].split()[0]) > 0.75
+    assert "29 kB of codes" in done.stdout
+    with Image.open(tmp_path / "bitmosaic-demo/run/overview.png") as picture:
         assert len(picture.convert("L").getcolors()) > 100  # digits, not an empty sheet
+    assert len(list((tmp_path / "bitmosaic-demo/run/clusters").iterdir())) == 10
 
 
 def test_version_and_help_answer_without_heavy_imports(tmp_path):

@@ -242,33 +242,19 @@ def info(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the picture of the clusters goes.")] = Path("demo-clusters.png"),
-    seed: Annotated[int, typer.Option(help="Another seed, another start.")] = 0,
+    out: Annotated[Path, typer.Option(help="The folder for the pictures and the run.")] = Path("bitmosaic-demo"),
+    seed: Seed = 0,
 ) -> None:
-    """Cluster the handwritten digits of scikit-learn and draw the clusters."""
-    from rich.console import Console
-    from rich.table import Table
+    """Cluster the handwritten digits that come with scikit-learn, from picture files to a run folder."""
+    from bitmosaic.demo import run_demo
+    from bitmosaic.terminal import progress_bars
 
-    console = Console()
-    with console.status("Clustering 1,797 handwritten digits …"):
-        from bitmosaic.bench.demo import cluster_rows, draw_clusters, run_demo
-
-        done = run_demo(seed)
-    views = ", ".join(f"{name} ({width})" for name, width in zip(done.names, done.widths, strict=True))
-    floats, codes = 4 * len(done.images) * sum(done.widths), done.model.codes_.nbytes
-    console.print(f"[bold]{len(done.images):,} images[/], views: {views}")
-    console.print(
-        f"Codes of {done.model.n_bits} bits: {codes / 1000:.0f} kB instead of {floats / 1000:,.0f} kB of features, "
-        f"learned in {done.seconds:.1f} s"
-    )
-    table = Table("cluster", "images", "mostly", "pure", title="Clusters, the largest first", title_justify="left")
-    for cluster, members, digit, purity in cluster_rows(done):
-        table.add_row(str(cluster), str(len(members)), str(digit), f"{purity:.0%}")
-    console.print(table)
-    scores = "   ".join(f"{name.upper()} [bold]{value:.3f}[/]" for name, value in done.scores.items())
-    console.print(f"Against the true digits:   {scores}")
-    draw_clusters(done, out)
-    console.print(f"The clusters as a picture: [bold]{out}[/]")
+    with progress_bars() as progress:
+        run = run_demo(out, seed, progress)
+    features = 4 * run.manifest["images"] * sum(run.views.widths)
+    _print_run(run, as_json=False)
+    typer.echo(f"{run.model.codes_.nbytes / 1000:.0f} kB of codes stand for {features / 1e6:.0f} MB of features.")
+    typer.echo(f"Next: bitmosaic predict {run.folder} PICTURES, or bitmosaic cluster PICTURES --clusters 10")
 
 
 def _scores_line(scores: dict[str, float]) -> str:

@@ -181,12 +181,12 @@ def draw_clusters(run: Run, table: Views, source, progress: Progress) -> int:
 
 def describe(number: int, members: np.ndarray, distances: np.ndarray, labels: np.ndarray | None) -> tuple[str, str]:
     """Two lines of text for a cluster."""
-    facts = f"{len(members):,} images, {np.mean(distances[members]) if len(members) else 0:.0f} bits wide"
+    facts = f"{len(members):,} images, {np.mean(distances[members]) if len(members) else 0:.0f} bits off center"
     if labels is None or not len(members):
         return f"Cluster {number}", facts
     names, counts = np.unique(labels[members], return_counts=True)
     best = counts.argmax()
-    return f"{number}: {names[best]}, {counts[best] / len(members):.0%}", facts
+    return f"Cluster {number}: {names[best]} {counts[best] / len(members):.0%}", facts
 
 
 def predict(

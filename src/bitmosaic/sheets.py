@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-TILE, GAP, MARGIN, TEXT = 72, 4, 16, 200  # pixels
+TILE, GAP, MARGIN, TEXT = 72, 4, 16, 250  # pixels
 INK, FAINT, PAPER = (32, 36, 48), (120, 124, 134), (250, 250, 248)
 
 

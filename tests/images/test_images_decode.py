@@ -189,7 +189,7 @@ def test_broken_exif_does_not_make_a_picture_bad(exif):
         assert decode(encoded(picture(), "JPEG", exif=exif)).shape == (24, 32, 3)
 
 
-@pytest.mark.parametrize("shape", [(129, 10), (10, 129), (400, 300), (2000, 150)])
+@pytest.mark.parametrize("shape", [(129, 10), (10, 129), (256, 256), (257, 256), (256, 400), (400, 300), (2000, 150)])
 @pytest.mark.parametrize(("file_format", "options"), [("JPEG", {"quality": 95, "subsampling": 0}), ("PNG", {})])
 def test_a_picture_with_a_side_above_max_side_becomes_a_square(shape, file_format, options):
     pixels = decode(encoded(picture(0, *shape), file_format, **options), max_side=128)

@@ -59,8 +59,8 @@ def _write_all(folder: Path, contents: dict[str, Callable[[BinaryIO], None]]) ->
         for name in contents:  # the manifest stands last
             os.replace(temporary[name], folder / name)
     finally:
-        for file in temporary.values():
-            file.unlink(missing_ok=True)
+        for path in temporary.values():
+            path.unlink(missing_ok=True)
     sync_folder(folder)
 
 

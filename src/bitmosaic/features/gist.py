@@ -27,8 +27,9 @@ LOG_LEVEL = np.log1p(np.arange(256)).astype(np.float32)
 class GIST:
     """Gabor energies: 4 scales × `orientations`, root mean square over each cell of a grid.
 
-    The logarithm of the grey image is brought to `size` × `size` (under that, to the next smaller power of two, but
-    at least 32 × 32), and its local contrast is made even, before it is filtered.
+    The logarithm of the grey image is brought to `size` × `size`, and its local contrast is made even, before it is
+    filtered. An image whose longer side is under `size` is brought to the next smaller power of two, but at least to
+    32 × 32: compare such images with each other, not with large ones.
 
     grid: cells along each side, 1, 2, 4 or 8; the features are 4 · orientations · grid².
     orientations: directions over half a circle.
@@ -62,6 +63,7 @@ class GIST:
 
 def even_contrast(images: np.ndarray, size: int) -> np.ndarray:
     """(b, h, w, 3) uint8 -> (b, s, s) float32: log grey minus its local mean, over its local deviation + 0.2."""
+    images = np.require(images, requirements=["C", "W"])  # one kind of array: one compilation
     n, height, width, _ = images.shape
     side = working_size(height, width, size)
     light = np.empty((n, height, width), np.float32)
@@ -75,7 +77,7 @@ def even_contrast(images: np.ndarray, size: int) -> np.ndarray:
 
 
 def gabor_energies(light: np.ndarray, orientations: int, grid: int) -> np.ndarray:
-    """(b, s, s) float32 -> (b, 4, orientations, grid, grid) float32: root mean square of each |response| in each cell."""
+    """(b, s, s) float32 -> (b, 4, orientations, grid, grid) float32: root mean square of |response|, by cell."""
     n, side, _ = light.shape
     spectrum = np.empty((n, 2, side - 1, side - 1), np.float32)
     kernels.spectra(light, *fourier_waves(side), np.empty((3, side, side), np.float32), spectrum)
@@ -99,8 +101,8 @@ def _both_sides(left: np.ndarray, images: np.ndarray, right: np.ndarray) -> np.n
 
 
 def working_size(height: int, width: int, size: int) -> int:
-    """The largest power of two within the image and `size`, but at least 32."""
-    return max(SMALLEST_SIZE, min(size, 1 << (min(height, width).bit_length() - 1)))
+    """The largest power of two within the longer side and `size`, but at least 32."""
+    return max(SMALLEST_SIZE, min(size, 1 << (max(height, width).bit_length() - 1)))
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ from bitmosaic.features import kernels
 from bitmosaic.features.registry import check_count, register
 
 CLIP = np.float32(0.2)
-FLOOR = np.float32(1e-4)  # keeps flat cells at zero; grey levels squared
+FLOOR = np.float32(60**2)  # added to a block's energy, in grey levels squared: faint texture is not blown up to edges
 
 
 @register("hog")
@@ -15,7 +15,7 @@ class HOG:
     """Histograms of oriented gradients: `orientations` directions over the full circle in each cell of a grid.
 
     A pixel votes with the gradient of its strongest colour channel, for the two nearest directions and the four
-    nearest cells. Each cell is divided by the lengths of the four 2 × 2 blocks it lies in, clipped at 0.2, and averaged.
+    nearest cells. Each cell is divided by the lengths of its four 2 × 2 blocks, clipped at 0.2, and averaged.
 
     grid: cells along each side; the features are orientations · grid². A cell is 1/grid of the image.
     orientations: an even number; light-to-dark and dark-to-light edges count apart.
@@ -51,11 +51,12 @@ class HOG:
 def gradient_histograms(
     images: np.ndarray, grid: int, orientations: int, *, signed: bool = True, soft: bool = True
 ) -> np.ndarray:
-    """(b, h, w, 3) uint8 -> (b, grid, grid, orientations) float32: lengths of gradients by cell and direction.
+    """(b, h, w, 3) uint8 -> (b, grid, grid, orientations) float32: mean length of the gradients, by direction.
 
     Bins are centred on the directions k/orientations of the circle. `signed=False` takes opposite directions as one,
     over half a circle; `soft=False` gives each pixel to one cell and one bin, which then begins at its direction.
     """
+    images = np.require(images, requirements=["C", "W"])  # one kind of array: one compilation
     n, height, width, _ = images.shape
     bins_per_turn = orientations if signed else 2 * orientations
     planes = np.empty((3, height + 2, width + 2), np.float32)
@@ -69,6 +70,7 @@ def gradient_histograms(
     kernels.cell_histograms(
         bins, votes, cell_positions(height, grid, soft), cell_positions(width, grid, soft), band, cells, out
     )
+    out *= np.float32(grid**2 / (height * width))
     return out
 
 

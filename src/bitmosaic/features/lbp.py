@@ -63,6 +63,7 @@ class LBP:
 
 def pattern_counts(images: np.ndarray, grid: int) -> np.ndarray:
     """(b, h, w, 3) uint8 -> (b, grid, grid, 58) int32: how often each uniform pattern occurs in each cell."""
+    images = np.require(images, requirements=["C", "W"])  # one kind of array: one compilation
     n, height, width, _ = images.shape
     counts = np.empty((n, grid, grid, N_PATTERNS + 1), np.int32)
     grey = np.empty((height + 2, width + 2), np.uint16)
@@ -72,7 +73,7 @@ def pattern_counts(images: np.ndarray, grid: int) -> np.ndarray:
 
 
 def cell_ranges(n_pixels: int, grid: int) -> np.ndarray:
-    """First and end pixel of each cell along one side, (grid, 2); the border pixels are left out if there are others."""
+    """First and end pixel of each cell along one side, (grid, 2); border pixels are left out if there are others."""
     margin = 1 if n_pixels >= 3 else 0
     inside = n_pixels - 2 * margin
     cell = np.arange(grid)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bitmosaic.embedding import subtract_mean
 from bitmosaic.threads import in_order, row_ranges
-from bitmosaic.views import read_rows
+from bitmosaic.views import forget_pages, read_rows
 
 ROWS_PER_BLOCK = 1024
 BYTES_PER_BLOCK = 64 * 2**20  # of raw features, for very wide views
@@ -46,6 +46,7 @@ class Blocks:
         for piece in row_ranges(len(X), self.chunk_size):
             start, stop = where.start + piece.start, where.start + piece.stop
             X[piece] = read_rows(self.arrays[view], slice(start, stop) if self.rows is None else self.rows[start:stop])
+        forget_pages(self.arrays[view])
         return X
 
     def embedded(self, number):

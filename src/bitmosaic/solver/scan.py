@@ -7,7 +7,7 @@ import numpy as np
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.solver.blocks import rows_per_block
 from bitmosaic.threads import in_order, row_ranges
-from bitmosaic.views import read_rows
+from bitmosaic.views import forget_pages, read_rows
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ def _scan_view(name, array, n_threads):
         X = read_rows(array, rows)
         present[rows] = check_rows(name, X, rows.start)
         X = X[present[rows]].astype(np.float64)
+        forget_pages(array)
         mean = X.mean(0) if len(X) else np.zeros(width)
         X -= mean
         return len(X), mean, np.einsum("ij,ij->j", X, X)

@@ -1,5 +1,6 @@
 """What a set of views is, and how a block of its rows becomes float32."""
 
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -86,6 +87,17 @@ def read_rows(array: Rows, rows: slice | np.ndarray) -> np.ndarray:
     source = H5Rows(array) if is_dataset(array) else array
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(source[rows], dtype=np.float32)
+
+
+def forget_pages(array: Rows) -> None:
+    """Let go of the pages of a memory map that have been read: they stay in the system's cache, not in this process.
+
+    Not for copy-on-write maps, where that would undo the user's changes.
+    """
+    if isinstance(array, np.memmap) and array.mode in ("r", "r+") and hasattr(mmap, "MADV_DONTNEED"):
+        mapped = getattr(array, "_mmap", None)
+        if mapped is not None:
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def is_numeric(dtype: np.dtype) -> bool:

@@ -1,0 +1,139 @@
+"""Gabor energies agree with filtering at full size, with NumPy's Fourier transform, and with the mirrored image."""
+
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter
+from skimage import data
+
+from bitmosaic.errors import ParameterError
+from bitmosaic.features import extractor, gist, kernels
+
+SIZES = [(1, 1), (2, 3), (7, 5), (32, 32), (100, 60)]
+
+
+def random_images(n, height, width, seed=0):
+    return np.random.default_rng(seed).integers(256, size=(n, height, width, 3), dtype=np.uint8)
+
+
+def photo(height, width):
+    return np.ascontiguousarray(data.astronaut()[40 : 40 + height, 180 : 180 + width])
+
+
+def energies_at_full_size(light, orientations, grid):
+    """Each filter on the whole spectrum, |response|² at every pixel, in float64."""
+    side = len(light)
+    spectrum = np.fft.fft2(light)
+    out = []
+    for k in range(4):
+        for filter_ in gist.gabor_filters(side, 0.35 / 1.85**k, orientations):
+            whole = np.zeros((side, side))
+            whole[1:, 1:] = filter_
+            response = np.abs(np.fft.ifft2(spectrum * np.fft.ifftshift(whole))) ** 2
+            out.append(np.sqrt(response.reshape(grid, side // grid, grid, side // grid).mean(axis=(1, 3))))
+    return np.array(out).reshape(4, orientations, grid, grid)
+
+
+@pytest.mark.parametrize(("height", "width"), SIZES)
+@pytest.mark.parametrize("mirror", [False, True])
+def test_every_size_gives_1024_numbers(height, width, mirror):
+    features = extractor("gist", mirror=mirror)(random_images(3, height, width))
+    assert features.shape == (3, 1024)
+    assert features.dtype == np.float32
+    assert features.min() >= 0
+    assert np.isfinite(features).all()
+
+
+@pytest.mark.parametrize("side", [32, 64])
+def test_small_boxes_of_frequencies_give_the_energies_of_full_size(side):
+    light = gist.even_contrast(photo(side, side)[None], 64)
+    small = gist.gabor_energies(light, 16, 4)[0]
+    full = energies_at_full_size(light[0], 16, 4)
+    # Fewer points to average over, and up to 0.5 % of a filter's energy outside its box.
+    errors = np.linalg.norm((small - full).reshape(4, -1), axis=1) / np.linalg.norm(full.reshape(4, -1), axis=1)
+    assert errors.max() < 0.03
+
+
+@pytest.mark.parametrize("side", [32, 64])
+def test_energy_over_the_whole_image_is_that_of_the_filtered_spectrum(side):
+    light = gist.even_contrast(photo(side, side)[None], 64)
+    np.testing.assert_allclose(
+        gist.gabor_energies(light, 16, 1)[0], energies_at_full_size(light[0], 16, 1), rtol=0.03, atol=1e-5
+    )
+
+
+def test_spectra_are_numpys():
+    light = np.random.default_rng(0).normal(size=(3, 32, 32)).astype(np.float32)
+    out = np.empty((3, 2, 31, 31), np.float32)
+    kernels.spectra(light, *gist.fourier_waves(32), np.empty((3, 32, 32), np.float32), out)
+    expected = np.fft.fftshift(np.fft.fft2(light), axes=(1, 2))[:, 1:, 1:]
+    np.testing.assert_allclose(out[:, 0] + 1j * out[:, 1], expected, atol=1e-4)
+
+
+def test_inverse_transform_is_numpys_in_bit_reversed_order():
+    rng = np.random.default_rng(0)
+    for scale in gist.gabor_scales(64, 4):
+        values = rng.normal(size=(2, scale.points, 5)).astype(np.float32)
+        expected = np.fft.ifft(values[0] + 1j * values[1], axis=0, norm="forward")
+        kernels.inverse_transform(values[0], values[1], scale.turns)
+        np.testing.assert_allclose(values[0] + 1j * values[1], expected[scale.order], atol=1e-4)
+
+
+def test_contrast_is_made_even_by_a_gaussian_blur():
+    image = photo(32, 32)
+    log = np.log1p((image.astype(int) @ [77, 150, 29] + 128) // 256)
+    centred = log - gaussian_filter(log, 2, mode="reflect")
+    expected = centred / (0.2 + np.sqrt(gaussian_filter(centred**2, 2, mode="reflect")))
+    np.testing.assert_allclose(gist.even_contrast(image[None], 64)[0], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(("height", "width"), [*SIZES, (33, 47), (64, 64)])
+@pytest.mark.parametrize("orientations", [5, 16])
+def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(height, width, orientations):
+    images = np.stack([*random_images(2, height, width), photo(height, width)])
+    plain = extractor("gist", orientations=orientations)
+    expected = np.maximum(plain(images), plain(images[:, :, ::-1]))
+    # Filters, boxes and points mirror each other exactly; the transforms round differently.
+    np.testing.assert_allclose(extractor("gist", orientations=orientations, mirror=True)(images), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("orientation", [0, 3, 8, 13])
+def test_a_grating_answers_most_in_its_own_direction_and_scale(orientation):
+    angle = np.pi * orientation / 16
+    y, x = np.mgrid[:64, :64]
+    wave = np.sin(2 * np.pi * 0.19 * (x * np.cos(angle) + y * np.sin(angle)))
+    image = np.repeat((127 + 100 * wave)[..., None], 3, axis=2).astype(np.uint8)
+    energy = extractor("gist")(image[None]).reshape(4, 16, 16).mean(axis=2)
+    assert np.unravel_index(energy.argmax(), energy.shape) == (1, orientation)
+
+
+def test_working_sizes_are_powers_of_two_within_the_longer_side():
+    sizes = {(1, 1): 32, (32, 32): 32, (63, 50): 32, (63, 500): 64, (64, 64): 64, (600, 800): 64}
+    assert {shape: gist.working_size(*shape, 64) for shape in sizes} == sizes
+    assert gist.working_size(600, 800, 256) == 256
+
+
+@pytest.mark.parametrize(("pixels", "points"), [(1, 32), (7, 32), (32, 32), (100, 64), (999, 64)])
+def test_resampling_keeps_a_flat_image_flat_and_is_symmetric(pixels, points):
+    weights = gist.resampling(pixels, points)
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(weights, weights[::-1, ::-1], atol=1e-6)
+    if pixels == points:
+        np.testing.assert_array_equal(weights, np.eye(pixels))
+
+
+def test_an_enlarged_image_keeps_its_features():
+    image = photo(128, 128)
+    large = image.repeat(3, axis=0).repeat(3, axis=1)
+    small, big = extractor("gist")(image[None]), extractor("gist")(large[None])
+    assert np.corrcoef(small[0], big[0])[0, 1] > 0.99
+
+
+def test_a_flat_image_has_no_structure():
+    assert extractor("gist")(np.full((1, 40, 40, 3), 200, np.uint8)).max() < 1e-4
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(ParameterError, match="gist: grid must be 1, 2, 4 or 8; got 3"):
+        extractor("gist", grid=3)
+    with pytest.raises(ParameterError, match="gist: size must be a power of two of at least 32; got 100"):
+        extractor("gist", size=100)

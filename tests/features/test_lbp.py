@@ -1,0 +1,128 @@
+"""Local binary patterns agree with scikit-image, with plain NumPy, and with the mirrored image."""
+
+import numpy as np
+import pytest
+from skimage import data
+from skimage.feature import local_binary_pattern
+
+from bitmosaic.errors import ParameterError
+from bitmosaic.features import extractor, kernels, lbp
+
+SIZES = [(1, 1), (2, 3), (7, 5), (32, 32), (100, 60)]
+
+
+def random_images(n, height, width, seed=0):
+    return np.random.default_rng(seed).integers(256, size=(n, height, width, 3), dtype=np.uint8)
+
+
+def photo(height, width):
+    return np.ascontiguousarray(data.astronaut()[40 : 40 + height, 180 : 180 + width])
+
+
+def grey_and_codes(image):
+    """The kernel's padded grey image and codes."""
+    height, width, _ = image.shape
+    grey, codes = np.empty((height + 2, width + 2), np.uint16), np.empty((height, width), np.uint8)
+    kernels.pad_grey(image, grey)
+    kernels.lbp_codes(grey, codes)
+    return grey, codes
+
+
+def codes_numpy(image):
+    grey = np.pad(image.astype(int) @ [77, 150, 29], 1, mode="edge")
+    height, width = image.shape[:2]
+    codes = np.zeros((height, width), int)
+    around = [(0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1), (1, 0), (1, 1)]
+    for bit, (down, right) in enumerate(around):
+        neighbour = grey[1 + down : 1 + down + height, 1 + right : 1 + right + width]
+        codes += (neighbour >= grey[1:-1, 1:-1]) << bit
+    return codes
+
+
+def pattern_counts_numpy(image, grid):
+    """Histograms of the codes of each cell; a cell reaches from the pixel its border cuts to the one its end cuts."""
+    codes = codes_numpy(image)
+    inner = codes[tuple(slice(1, -1) if side >= 3 else slice(None) for side in codes.shape)]
+    height, width = inner.shape
+    counts = np.zeros((grid, grid, 58), int)
+    for a in range(grid):
+        for b in range(grid):
+            rows = slice(int(np.floor(a * height / grid)), int(np.ceil((a + 1) * height / grid)))
+            columns = slice(int(np.floor(b * width / grid)), int(np.ceil((b + 1) * width / grid)))
+            counts[a, b] = np.bincount(inner[rows, columns].ravel(), minlength=256)[lbp.UNIFORM]
+    return counts
+
+
+@pytest.mark.parametrize(("height", "width"), SIZES)
+@pytest.mark.parametrize("mirror", [False, True])
+def test_every_size_gives_1450_numbers_and_cells_of_length_one(height, width, mirror):
+    features = extractor("lbp", mirror=mirror)(random_images(3, height, width))
+    assert features.shape == (3, 1450)
+    assert features.dtype == np.float32
+    assert np.isfinite(features).all()
+    lengths = np.linalg.norm(features.reshape(3, 25, 58), axis=2)
+    if not mirror:  # a cell without any uniform pattern stays zero
+        np.testing.assert_allclose(lengths[lengths > 0], 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("height", "width"), SIZES)
+@pytest.mark.parametrize("grid", [1, 4, 5])
+def test_counts_agree_with_numpy(height, width, grid):
+    for image in [*random_images(2, height, width), photo(height, width)]:
+        counts = lbp.pattern_counts(image[None], grid)[0]
+        np.testing.assert_array_equal(counts, pattern_counts_numpy(image, grid))
+
+
+def test_codes_are_those_of_scikit_image():
+    # scikit-image takes neighbours on a circle. Radius 1 has the four beside the pixel, radius √2 the four diagonal
+    # ones; the others of its neighbours lie between pixels and have no counterpart here.
+    grey, codes = grey_and_codes(photo(64, 48))
+    image = grey[1:-1, 1:-1].astype(np.int64)
+    beside = local_binary_pattern(image, P=4, R=1).astype(int)
+    diagonal = local_binary_pattern(image, P=8, R=np.sqrt(2)).astype(int)
+    for bit in range(4):
+        np.testing.assert_array_equal((codes >> 2 * bit & 1)[1:-1, 1:-1], (beside >> bit & 1)[1:-1, 1:-1])
+        np.testing.assert_array_equal((codes >> 2 * bit + 1 & 1)[1:-1, 1:-1], (diagonal >> 2 * bit + 1 & 1)[1:-1, 1:-1])
+
+
+def test_the_58_patterns_are_the_uniform_ones_of_scikit_image():
+    around = [(1, 2), (0, 2), (0, 1), (0, 0), (1, 0), (2, 0), (2, 1), (2, 2)]
+    labels = []
+    for code in range(256):
+        patch = np.full((3, 3), 100)
+        for bit, place in enumerate(around):  # diagonal neighbours are strong enough to outvote the interpolation
+            patch[place] += (1 if code >> bit & 1 else -1) * (50 if bit % 2 else 1)
+        labels.append(int(local_binary_pattern(patch, 8, 1, "nri_uniform")[1, 1]))
+    pairs = set(zip(lbp.BIN_OF_CODE.tolist(), labels, strict=True))
+    assert len(pairs) == len({ours for ours, _ in pairs}) == len({theirs for _, theirs in pairs}) == 59
+    assert (58, 58) in pairs  # what is not uniform is so for both
+
+
+@pytest.mark.parametrize(("height", "width"), [*SIZES, (33, 47), (12, 6)])
+@pytest.mark.parametrize("grid", [4, 5])
+def test_mirror_is_exactly_the_maximum_over_the_image_and_its_mirror_image(height, width, grid):
+    images = np.stack([*random_images(2, height, width), photo(height, width)])
+    plain = extractor("lbp", grid=grid)
+    expected = np.maximum(plain(images), plain(images[:, :, ::-1]))
+    np.testing.assert_array_equal(extractor("lbp", grid=grid, mirror=True)(images), expected)
+
+
+@pytest.mark.parametrize(("normalisation", "order"), [("l1", 1), ("l2", 2)])
+def test_cells_are_normalised_as_asked(normalisation, order):
+    image = photo(32, 32)[None]
+    counts = extractor("lbp", normalisation="none")(image).reshape(25, 58)
+    features = extractor("lbp", normalisation=normalisation)(image).reshape(25, 58)
+    np.testing.assert_allclose(features, counts / np.linalg.norm(counts, order, axis=1, keepdims=True), rtol=1e-6)
+
+
+def test_a_change_of_brightness_and_contrast_changes_nothing():
+    dark = photo(32, 32) // 4
+    lbp_ = extractor("lbp")
+    np.testing.assert_array_equal(lbp_((2 * dark + 40)[None]), lbp_(dark[None]))
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(ParameterError, match="lbp: grid must be a whole number of at least 1; got 0"):
+        extractor("lbp", grid=0)
+    with pytest.raises(ParameterError, match=r"normalisation must be one of \('root'.*got 'max'"):
+        extractor("lbp", normalisation="max")

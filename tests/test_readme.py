@@ -3,18 +3,28 @@
 import re
 from pathlib import Path
 
+from pictures import write_pictures
+
 README = Path(__file__).parent.parent / "README.md"
 
 
 def test_the_python_example_runs_and_finds_the_clusters(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    example, _ = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     names: dict = {}
     exec(example, names)
     assert "(3000, 16)" in capsys.readouterr().out
     assert names["clustering_scores"](names["truth"], names["model"].labels_)["nmi"] > 0.95
     loaded = names["HSIC"].load("model.safetensors")
     assert (loaded.labels_ == names["model"].labels_).all()
+
+
+def test_the_pipeline_example_runs_on_a_folder_of_pictures(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "photos", 10)
+    _, example = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    exec(example, names := {})
+    assert sum(names["run"].manifest["sizes"]) == 30
 
 
 def test_the_pictures_exist():

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from image_files import bad_files, good_files
 from PIL import Image
 
 from bitmosaic import extraction, pipeline
@@ -126,6 +127,24 @@ def test_bad_pictures_are_skipped_with_their_cause_and_strict_stops(tmp_path):
         pipeline.cluster(folder, tmp_path / "strict", 3, views=("ch",), strict=True)
 
 
+def test_a_thousand_good_pictures_and_thirty_bad_ones(tmp_path):
+    folder = tmp_path / "pictures"
+    (folder / "bad").mkdir(parents=True)
+    expected = bad_files(folder / "bad")
+    good = good_files(folder / "good", 1000)
+    names = ["with spaces.png", "new\nline.png", "größe 写真.png", "x" * 240 + ".png"]
+    for old, new in zip(list(good), names, strict=False):
+        (folder / "good" / old).rename(folder / "good" / new)
+    run = pipeline.cluster(folder, tmp_path / "run", 4, views=("ch", "hog"))
+    assert run.manifest["images"] == len(run.column("labels")) == 1000
+    with (run.folder / "skipped.csv").open(newline="") as file:
+        skipped = {row["path"]: row["cause"] for row in csv.DictReader(file)}
+    assert len(skipped) == len(expected) == 30
+    assert all(skipped.values())
+    with (run.folder / "clusters.csv").open(newline="") as file:
+        assert {f"good/{name}" for name in names} <= {row["path"] for row in csv.DictReader(file)}
+
+
 def test_a_folder_that_holds_other_things_is_left_alone(folder, tmp_path):
     (tmp_path / "precious.txt").write_text("mine")
     with pytest.raises(InvalidDataError, match="holds other things"):
@@ -140,8 +159,23 @@ def test_views_are_named_once_and_known(folder, tmp_path):
         extraction.extract_views(folder, tmp_path / "views", ("ch", "ch"))
     with pytest.raises(ParameterError, match="no extractor 'sift'"):
         extraction.extract_views(folder, tmp_path / "views", ("sift",))
+    with pytest.raises(ParameterError, match="no option 'size'"):
+        extraction.extract_views(folder, tmp_path / "views", ("ch?size=3",))
     with pytest.raises(ParameterError, match=r"NAME=MODEL.onnx"):
         extraction.extract_views(folder, tmp_path / "views", ("deep=",))
+
+
+def test_options_of_a_view_are_read_from_its_name(tmp_path):
+    spec = extraction.ViewSpec.parse("deep=model.onnx?size=112&mean=0.5,0.5,0.5&output=pooled", mirror=True)
+    assert (spec.name, spec.extractor) == ("deep", "onnx")
+    assert spec.options | {"path": None} == {
+        "path": None,
+        "mirror": True,
+        "size": 112,
+        "mean": [0.5, 0.5, 0.5],
+        "output": "pooled",
+    }
+    assert extraction.ViewSpec.parse("hog?mirror=true").options == {"mirror": True}
 
 
 def test_an_extraction_goes_on_after_any_batch_and_gives_the_same_bytes(folder, tmp_path, monkeypatch):

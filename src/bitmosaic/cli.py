@@ -28,7 +28,9 @@ ViewNames = Annotated[
     ),
 ]
 Mirror = Annotated[bool, typer.Option(help="Features that do not change when a picture is mirrored.")]
-MaxSide = Annotated[int, typer.Option(min=8, help="Larger pictures are reduced to this many pixels a side.")]
+MaxSide = Annotated[
+    int | None, typer.Option(min=8, help="Larger pictures are reduced to this many pixels a side: 128, for ONNX 256.")
+]
 Labels = Annotated[str | None, typer.Option(help="'folder': the name of a picture's folder is its true label.")]
 Seed = Annotated[int, typer.Option(help="Same seed, same clusters.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads; every core otherwise. The result is the same.")]
@@ -74,7 +76,7 @@ def cluster(
     view: ViewNames = None,
     mirror: Mirror = False,
     labels: Labels = None,
-    max_side: MaxSide = 128,
+    max_side: MaxSide = None,
     seed: Seed = 0,
     memory_limit: Memory = None,
     threads: Threads = None,
@@ -110,7 +112,7 @@ def extract(
     view: ViewNames = None,
     mirror: Mirror = False,
     labels: Labels = None,
-    max_side: MaxSide = 128,
+    max_side: MaxSide = None,
     threads: Threads = None,
     strict: Strict = False,
     as_json: Json = False,

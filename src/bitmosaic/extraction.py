@@ -40,13 +40,15 @@ class ViewSpec:
 
     @classmethod
     def parse(cls, text: str, mirror: bool = False) -> "ViewSpec":
-        """ "hog", or "deep=model.onnx" for an ONNX encoder under a name of its own."""
-        name, equals, path = text.partition("=")
-        if not equals:
-            return cls(name, name, {"mirror": mirror})
-        if not name or not path:
+        """From hog, hog?mirror=true, or deep=model.onnx?size=112 for an ONNX encoder under a name of its own."""
+        view, _, query = text.partition("?")
+        name, equals, path = view.partition("=")
+        if not name or (equals and not path):
             raise ParameterError(f"A view is the name of an extractor, or NAME=MODEL.onnx; got {text!r}.")
-        return cls(name, "onnx", {"path": str(Path(path).resolve()), "mirror": mirror})
+        options = {"mirror": mirror} | dict(_option(text, part) for part in query.split("&") if part)
+        if not equals:
+            return cls(name, name, options)
+        return cls(name, "onnx", {"path": str(Path(path).resolve())} | options)
 
     def open(self) -> Extractor:
         return extractor(self.extractor, **self.options)
@@ -60,12 +62,28 @@ class ViewSpec:
         return recipe
 
 
+def _option(text: str, part: str) -> tuple[str, Any]:
+    """size=112 -> ("size", 112); numbers with commas are a list."""
+    key, equals, value = part.partition("=")
+    if not key or not equals or not value:
+        raise ParameterError(f"The options of a view are written NAME?option=value&option=value; got {text!r}.")
+    try:
+        return key, json.loads(f"[{value}]" if "," in value else value)
+    except ValueError:
+        return key, value
+
+
 def view_specs(views: Sequence[str | ViewSpec], mirror: bool = False) -> list[ViewSpec]:
     specs = [view if isinstance(view, ViewSpec) else ViewSpec.parse(view, mirror) for view in views]
     names = [spec.name for spec in specs]
     if not names or len(set(names)) < len(names):
         raise ParameterError(f"There must be at least one view, and each name once; got {names}.")
     return specs
+
+
+def usual_side(specs: Sequence[ViewSpec]) -> int:
+    """Enough for the features at hand: encoders want to see more than histograms."""
+    return 256 if any(spec.extractor == "onnx" for spec in specs) else 128
 
 
 def extract_views(
@@ -75,7 +93,7 @@ def extract_views(
     *,
     mirror: bool = False,
     labels: str | None = None,
-    max_side: int = 128,
+    max_side: int | None = None,
     n_threads: int | None = None,
     strict: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -83,9 +101,11 @@ def extract_views(
     """Extract features of all pictures of `src` into the views folder `out`, or go on with what was begun there.
 
     `labels="folder"` takes the name of a picture's folder as its true label. `progress(done, total)` is called after
-    each batch. Pictures that cannot be read are left out, with their cause, in skipped.csv; `strict` stops instead.
+    each batch. Larger pictures are reduced to `max_side` pixels a side: 128 or, for an ONNX encoder, 256. Pictures that
+    cannot be read are left out, with their cause, in skipped.csv; `strict` stops instead.
     """
     specs, out = view_specs(views, mirror), Path(out)
+    max_side = max_side or usual_side(specs)
     if labels not in (None, "folder"):
         raise ParameterError(f"labels must be 'folder' or None; got {labels!r}.")
     source = open_images(src)

@@ -22,6 +22,7 @@ from bitmosaic.threads import available_threads
 from bitmosaic.views import Views, as_views
 
 AUTO_TRAIN_SIZE = 50_000
+FIXED_STEPS = 4  # that a fit reports beside its iterations
 UNSETTLED = 0.1  # a larger fall of the objective in the last iteration is worth a warning
 
 
@@ -53,7 +54,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     ridge, variance_reward : float, default=1e-3
         λ1, and λ2/N, of the objective.
     coupling : float or "auto", default="auto"
-        λ3: how much the clusters pull at the codes. "auto" is 15% of the pull of all views together.
+        λ3: how much the clusters pull at the codes. "auto" is 15% of the pull of all views together after a consensus
+        start, and the paper's 1e-5 after a rotation, whose first clusters are not worth following.
     balance : float, default=1e-3
         ν, in units of the number of samples and the typical bit weight: how much a centroid should have as many +1 as
         -1. HSIC-U has balance=0 and variance_reward=0.
@@ -186,37 +188,26 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     @classmethod
     def paper(cls, n_clusters=8, **changes):
         """HSIC with exactly the settings of the paper: 128 bits, 1000 anchors, all rows, λ3 = 1e-5, 10 iterations."""
-        settings = {
-            "n_bits": 128,
-            "n_anchors": 1000,
-            "shared_ratio": 0.2,
-            "start": "rotation",
-            "norm": "l21",
-            "joint": True,
-            "ridge": 1e-3,
-            "variance_reward": 1e-3,
-            "coupling": 1e-5,
-            "view_exponent": 5.0,
-            "standardize": False,
-            "max_iter": 10,
-            "cluster_iter": 10,
-            "tol": 0.0,
-            "train_size": 1.0,
-        }
-        return cls(n_clusters, **(settings | changes))
+        model = cls(n_clusters, n_bits=128, n_anchors=1000, shared_ratio=0.2, start="rotation", standardize=False)
+        model.set_params(ridge=1e-3, variance_reward=1e-3, coupling=1e-5, view_exponent=5.0, norm="l21", joint=True)
+        return model.set_params(max_iter=10, cluster_iter=10, tol=0.0, train_size=1.0).set_params(**changes)
 
     # ---- fit
 
-    def fit(self, X, y=None):
-        """Learn codes and clusters from views. `y` is ignored."""
+    def fit(self, X, y=None, progress=None):
+        """Learn codes and clusters from views. `y` is ignored; ``progress(done, total)`` is called after each step."""
         self._check_parameters()
         views = as_views(X)
         check_enough(views.n_rows, self.n_clusters)
         options = self._options(views.n_rows)
 
+        steps = iter(range(self.max_iter + FIXED_STEPS))
+
         def report(message):
             if self.verbose:
                 print(f"HSIC: {message}", flush=True)
+            if progress:
+                progress(next(steps), self.max_iter + FIXED_STEPS)
 
         trained = train(views, options, generator(self.random_state), report)
         self._check_columns(X, views, reset=True)
@@ -224,6 +215,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.labels_, self.codes_ = trained.labels, trained.codes
         self.view_weights_, self.n_iter_ = trained.alpha, trained.n_iter
         self.objective_history_, self.objective_ = trained.history, trained.history[-1][2]
+        if progress:
+            progress(self.max_iter + FIXED_STEPS, self.max_iter + FIXED_STEPS)
         self._warn(trained.converged)
         return self
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import InvalidDataError, MissingFileError
-from bitmosaic.extraction import DEFAULT_VIEWS, RECIPE, SKIPPED, ViewSpec, extract_views, view_specs
+from bitmosaic.extraction import DEFAULT_VIEWS, RECIPE, SKIPPED, ViewSpec, extract_views, usual_side, view_specs
 from bitmosaic.features import extract as extract_features
 from bitmosaic.files import whole_file, write_whole
 from bitmosaic.hsic import HSIC
@@ -36,7 +36,7 @@ def cluster(
     views: Sequence[str | ViewSpec] = DEFAULT_VIEWS,
     mirror: bool = False,
     labels: str | None = None,
-    max_side: int = 128,
+    max_side: int | None = None,
     seed: int = 0,
     memory_limit: str | int | None = None,
     n_threads: int | None = None,
@@ -45,6 +45,7 @@ def cluster(
 ) -> Run:
     """Pictures -> a run folder. A run that was stopped goes on where it was; a finished one is returned as it is."""
     specs = view_specs(views, mirror)
+    max_side = max_side or usual_side(specs)
     source = open_images(src)
     arguments = {
         "source": display_path(str(Path(source.name).resolve())),
@@ -107,10 +108,9 @@ def find_source(views_folder: Path):
 def _cluster_views(run, table, source, n_clusters, seed, memory_limit, n_threads, progress):
     if not run.done("fit"):
         start = time.perf_counter()
-        progress("learning codes and clusters", 0, 1)
-        model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed).fit(table)
+        model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
+        model.fit(table, progress=lambda done, total: progress("learning codes and clusters", done, total))
         model.save(run.folder / "model.safetensors")
-        progress("learning codes and clusters", 1, 1)
         weights = dict(zip(model.view_names_, model.view_weights_.round(4).tolist(), strict=True))
         run.finish("fit", time.perf_counter() - start, view_weights=weights, iterations=model.n_iter_)
     if not run.done("tables"):

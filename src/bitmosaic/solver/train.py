@@ -22,6 +22,7 @@ PROBES = 2048  # rows from which the kernel width is taken
 ROWS_PER_ANCHOR = 5  # at least, for the consensus start
 START_ROWS_PER_ANCHOR = 10
 FELT_COUPLING = 0.15  # of what all the views together say
+PAPER_COUPLING = 1e-5
 FINAL_ITER = 50  # of centroids and assignment, on all codes
 
 
@@ -191,8 +192,10 @@ def loop_settings(o, n, anchors):
     same_length = len({len(a) for a in anchors}) == 1
     norm = make_norm(o.norm, o.n_bits)
     coupling = o.coupling
-    if coupling is None:  # the pull λ3·d of a cluster on a bit is a fixed share of what all views together can say
+    if coupling is None and o.start == "consensus":  # λ3·d is a fixed share of what all views together can say
         coupling = FELT_COUPLING * m ** (1 - o.view_exponent) / typical_bit_weight(o.norm, n)
+    elif coupling is None:
+        coupling = PAPER_COUPLING
     return Settings(
         n_clusters=o.n_clusters,
         K=o.n_bits,

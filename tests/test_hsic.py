@@ -197,5 +197,5 @@ def test_the_paper_settings_can_be_changed():
     model = HSIC.paper(4, n_bits=32, n_anchors=40, random_state=5)
     assert (model.n_bits, model.n_anchors, model.random_state, model.coupling) == (32, 40, 5, 1e-5)
     assert adjusted_rand_score(TRUTH, model.fit(VIEWS).labels_) == 1
-    with pytest.raises(ValueError, match="Invalid parameter .n_bit."):
+    with pytest.raises(ValueError, match=r"Invalid parameter .n_bit."):
         HSIC.paper(4, n_bit=32)

@@ -74,7 +74,7 @@ def extractor_names() -> list[str]:
     return sorted({*BUILT_IN, *_factories, *_installed()})
 
 
-def extractor(name: str, **options: Any) -> Extractor:
+def extractor(name: str, /, **options: Any) -> Extractor:
     """The extractor of that name; `options` are its own, and every one takes ``mirror``.
 
     ``mirror=True`` gives the element-wise maximum of the features of an image and of its mirror image.

@@ -58,9 +58,9 @@ def test_fewer_samples_than_clusters_are_refused(n):
 
 
 BAD_SAMPLE_WEIGHTS = {
-    "negative": (np.r_[-1.0, np.ones(59)], r"60 finite numbers that are not negative; got shape \(60,\) with -1.0 as"),
-    "NaN": (np.r_[np.nan, np.ones(59)], "60 finite numbers"),
-    "infinite": (np.r_[np.inf, np.ones(59)], "60 finite numbers"),
+    "negative": (np.r_[-1.0, np.ones(59)], r"60 numbers from 0 to 1e30; got shape \(60,\) with -1.0 as"),
+    "NaN": (np.r_[np.nan, np.ones(59)], "60 numbers from 0"),
+    "infinite": (np.r_[np.inf, np.ones(59)], "60 numbers from 0"),
     "too few": (np.ones(59), r"got shape \(59,\)"),
     "a table": (np.ones((60, 1)), r"got shape \(60, 1\)"),
     "a number": (2.0, r"got shape \(\)"),
@@ -88,7 +88,7 @@ BAD_PARAMETERS = [
     ({"init": CODES[:3]}, "init must hold n_clusters=4 codes of 64 bits; got 3 of 64"),
     ({"init": CODES[:4, :5]}, "init must hold n_clusters=4 codes of 64 bits; got 4 of 40"),
     ({"init": CODES[0]}, r"got shape \(8,\)"),
-    ({"bit_weights": -np.ones(64)}, "bit_weights must be 64 finite numbers that are not negative; .* -1.0"),
+    ({"bit_weights": -np.ones(64)}, "bit_weights must be 64 numbers from 0 to 1e30; .* -1.0"),
     ({"bit_weights": np.ones(63)}, r"bit_weights must be 64 .* got shape \(63,\)"),
     ({"bit_weights": np.zeros(64)}, "bit_weights must not all be zero"),
     ({"bit_weights": ["a"] * 64}, "bit_weights must be numbers; got list"),

@@ -79,7 +79,8 @@ def test_planted_clusters_are_found_where_a_third_of_the_views_are_missing(chang
 def test_images_that_never_share_two_views_can_be_fitted():
     rows = np.arange(600)
     views = {name: lacking(X, rows % 3 != i) for i, (name, X) in enumerate(VIEWS.items())}
-    model = HSIC(4, **SMALL).fit(views)
+    with pytest.warns(UserWarning, match="nothing links the views"):
+        model = HSIC(4, **SMALL).fit(views)
     assert model.labels_.shape == (600,)
     np.testing.assert_array_equal(model.predict(views), model.labels_)
 
@@ -115,6 +116,20 @@ def test_a_large_offset_of_the_features_does_not_matter(deviation, standardize):
     views = {name: 1e6 + deviation * X / X.std(0, dtype=np.float64) for name, X in VIEWS.items()}
     model = HSIC(4, standardize=standardize, **SMALL).fit(views)
     assert adjusted_rand_score(TRUTH, model.labels_) == 1
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.int64])
+def test_a_large_offset_that_only_float64_can_tell_apart_does_not_matter(kind):
+    scaled = {name: np.round(1000 * X.astype(np.float64)) for name, X in VIEWS.items()}
+    near = HSIC(4, **SMALL).fit({name: X.astype(kind) for name, X in scaled.items()})
+    far = HSIC(4, **SMALL).fit({name: (X + 1e12).astype(kind) for name, X in scaled.items()})
+    assert adjusted_rand_score(TRUTH, far.labels_) == adjusted_rand_score(TRUTH, near.labels_) == 1
+
+
+def test_few_anchors_are_enough_for_many_clusters():
+    with pytest.warns(ConvergenceWarning, match="fewer distinct codes than n_clusters=100"):
+        model = HSIC(100, **(SMALL | {"n_anchors": 5})).fit(VIEWS)
+    assert len(np.unique(model.labels_)) == len(np.unique(model.codes_, axis=0))
 
 
 def test_features_too_small_for_float32_to_standardise_do_no_harm():

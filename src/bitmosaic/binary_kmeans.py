@@ -2,6 +2,7 @@
 
 import warnings
 from numbers import Integral, Real
+from operator import index
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
@@ -87,6 +88,8 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         weights = self._checked_weights(n_bits)
         counts = None if sample_weight is None else vector("sample_weight", sample_weight, n)
         total = n if counts is None else counts.sum()
+        if total == 0:
+            raise InvalidDataError("sample_weight must not be zero for every sample.")
         problem = Problem(
             codes,
             Frobenius(weights),
@@ -196,7 +199,13 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         return weights
 
     def _checked_init(self, codes, dtype):
-        centers = as_bytes(np.asarray(self.init, dtype))
+        init = self.init
+        if not (isinstance(init, np.ndarray) and init.dtype == dtype):
+            try:
+                init = np.array([[index(value) for value in row] for row in init], dtype)
+            except (TypeError, ValueError, OverflowError):
+                raise ParameterError(f"init must hold packed codes of {dtype}, as the data do; it does not.") from None
+        centers = as_bytes(init)
         if centers.shape != (self.n_clusters, codes.shape[1]):
             raise ParameterError(
                 f"init must hold n_clusters={self.n_clusters} codes of {8 * codes.shape[1]} bits; "
@@ -207,7 +216,7 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
 
 def as_bytes(X):
     """Packed codes as rows of uint8, without a copy where the rows are contiguous."""
-    if not hasattr(X, "dtype") or X.dtype not in (np.uint8, np.uint64):
+    if not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray) or X.dtype not in (np.uint8, np.uint64):
         raise DataTypeError(
             "Codes must be packed bits in an array of uint8 or uint64; got "
             f"{getattr(X, 'dtype', type(X).__name__)}. Pack ±1 or 0/1 columns with np.packbits(X > 0, axis=1)."
@@ -223,9 +232,9 @@ def vector(name, values, length):
         values = np.asarray(values, np.float64)
     except (TypeError, ValueError):
         raise InvalidDataError(f"{name} must be numbers; got {type(values).__name__}.") from None
-    if values.shape != (length,) or not np.isfinite(values).all() or (values < 0).any():
+    if values.shape != (length,) or not (values <= 1e30).all() or (values < 0).any():
         raise InvalidDataError(
-            f"{name} must be {length} finite numbers that are not negative; got shape {values.shape}"
+            f"{name} must be {length} numbers from 0 to 1e30; got shape {values.shape}"
             + (f" with {values.min()} as the lowest." if values.size else ".")
         )
     return values

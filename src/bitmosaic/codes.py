@@ -7,6 +7,7 @@ A packed code is a row of bytes, `n_bits / 8` of them; the first bit is the high
 import numpy as np
 
 from bitmosaic import kernels
+from bitmosaic.errors import InvalidDataError
 from bitmosaic.threads import in_order, row_ranges
 
 ROWS_PER_PIECE = 16_384  # a fixed cut, so that float sums do not depend on the number of threads
@@ -18,7 +19,7 @@ def pack(signs):
     """±1 (or any real numbers, 0 counts as +1) (n, n_bits) -> packed codes (n, n_bits/8) uint8."""
     signs = np.asarray(signs)
     if signs.shape[-1] % 8:
-        raise ValueError(f"The number of bits must be a multiple of 8; got {signs.shape[-1]}.")
+        raise InvalidDataError(f"The number of bits must be a multiple of 8; got {signs.shape[-1]}.")
     return np.packbits(signs >= 0, axis=-1)
 
 
@@ -40,10 +41,13 @@ def as_words(codes):
 
 def half_byte_table(centers, bit_weights):
     """The cost of each half-byte of a code for each center: (2b, 16, c) float32, for `weighted_distances`."""
-    center_bits = np.unpackbits(centers, axis=1).reshape(len(centers), -1, 1, 4)  # (c, 2b, 1, 4)
-    value_bits = _BITS_OF_BYTE[:16, 4:]  # (16, 4)
-    costs = (center_bits != value_bits) * bit_weights.reshape(-1, 1, 4)  # (c, 2b, 16, 4)
-    return np.ascontiguousarray(costs.sum(-1).transpose(1, 2, 0), dtype=np.float32)
+    center_bits = np.unpackbits(centers, axis=1).T.reshape(-1, 4, 1, len(centers))  # (2b, 4, 1, c)
+    value_bits = _BITS_OF_BYTE[:16, 4:, None]  # (16, 4, 1)
+    weights = np.asarray(bit_weights, np.float32).reshape(-1, 4, 1, 1)
+    table = np.zeros((len(center_bits), 16, len(centers)), np.float32)
+    for bit in range(4):
+        table += (center_bits[:, bit] != value_bits[:, bit]) * weights[:, bit]
+    return table
 
 
 def hamming_distances(codes, centers, bit_weights=None, n_threads=1):

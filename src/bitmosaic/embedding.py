@@ -14,7 +14,7 @@ class Embedding:
     Samples are moved by `offset` and multiplied by `factor` first; `anchors` already are.
     """
 
-    offset: np.ndarray  # (d,) float32
+    offset: np.ndarray  # (d,) float64
     factor: np.ndarray  # (d,) float32
     anchors: np.ndarray  # (l, d) float32
     gamma: float
@@ -25,17 +25,19 @@ class Embedding:
         return len(self.anchors)
 
     def normalise(self, X):
-        """Raw float32 rows (n, d) -> centred, scaled rows, zero where missing; and which are missing (n,)."""
+        """Raw rows (n, d) -> centred, scaled float32 rows, zero where missing; and which are missing (n,).
+
+        Centred in float64: what is left of large values is as exact as they are.
+        """
         missing = np.isnan(X[:, 0])
-        with np.errstate(over="ignore"):
-            rows = X - self.offset
-            rows *= self.factor
+        rows = np.subtract(X, self.offset, dtype=np.float64)
+        rows *= self.factor
         np.clip(rows, -FAR, FAR, out=rows)  # similar to no anchor, and its square is still a number
         rows[missing] = 0
-        return rows, missing
+        return rows.astype(np.float32), missing
 
     def __call__(self, X):
-        """Raw float32 rows (n, d) -> Z (n, l), and which rows are missing: they are zero and drop out of every sum."""
+        """Raw rows (n, d) -> Z (n, l), and which rows are missing: they are zero and drop out of every sum."""
         rows, missing = self.normalise(X)
         Z = squared_distances(rows, self.anchors)
         with np.errstate(over="ignore"):  # far from every anchor
@@ -63,18 +65,21 @@ def squared_distances(X, anchors):
     return np.maximum(D, 0, out=D)
 
 
-def fit_embedding(offset, factor, anchor_rows, probe_rows, probe_is_anchor, kernel_width):
+def fit_embedding(offset, factor, anchor_rows, probe_blocks, kernel_width):
     """Anchors and width of one view, from raw rows; the mean is still zero.
 
-    γ = 2σ², σ = kernel_width · 2 · the mean distance of a probe to its nearest anchor. `probe_is_anchor` (p,) has the
-    index of the anchor that is the probe itself, or -1: a sample is not its own neighbour.
+    γ = 2σ², σ = kernel_width · 2 · the mean distance of a probe to its nearest anchor. Probes come as blocks of raw
+    rows, each with the index of the anchor that is the probe itself, or -1: a sample is not its own neighbour.
     """
     blank = Embedding(offset, factor, np.empty((0, len(offset)), np.float32), 1.0, np.empty(0, np.float32))
     anchors = blank.normalise(anchor_rows)[0]
-    D = squared_distances(blank.normalise(probe_rows)[0], anchors)
-    own = np.flatnonzero(probe_is_anchor >= 0)
-    D[own, probe_is_anchor[own]] = np.inf
-    nearest = np.sqrt(D.min(1).astype(np.float64))
+    parts = [np.empty(0)]
+    for rows, is_anchor in probe_blocks:
+        D = squared_distances(blank.normalise(rows)[0], anchors)
+        own = np.flatnonzero(is_anchor >= 0)
+        D[own, is_anchor[own]] = np.inf
+        parts.append(np.sqrt(D.min(1).astype(np.float64)))
+    nearest = np.concatenate(parts)
     nearest = nearest[np.isfinite(nearest)]
     sigma = 2 * kernel_width * (nearest.mean() if nearest.size else 0.0)
     gamma = 2 * sigma**2 if sigma > 0 else 1.0

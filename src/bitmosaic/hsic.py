@@ -40,8 +40,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     n_bits : int, default=128
         Length of a code, a multiple of 8.
     n_anchors : int, default=1000
-        Samples of each view to which similarities are taken; at most all training rows, and a fifth of them with the
-        consensus start.
+        Samples of each view to which similarities are taken; at most all training rows, and with the consensus start
+        a fifth of them (but more than n_clusters).
     shared_ratio : float, default=0.2
         Share of the bits whose projection all views have in common. With one view there are none.
     start : {"consensus", "rotation"}, default="consensus"
@@ -189,6 +189,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def paper(cls, n_clusters=8, **changes):
         """HSIC with exactly the settings of the paper: 128 bits, 1000 anchors, all rows, λ3 = 1e-5, 10 iterations."""
         model = cls(n_clusters, n_bits=128, n_anchors=1000, shared_ratio=0.2, start="rotation", standardize=False)
+        model.set_params(anchors="same", kernel_width=1.0, balance=1e-3, n_init=10)
         model.set_params(ridge=1e-3, variance_reward=1e-3, coupling=1e-5, view_exponent=5.0, norm="l21", joint=True)
         return model.set_params(max_iter=10, cluster_iter=10, tol=0.0, train_size=1.0).set_params(**changes)
 
@@ -378,8 +379,11 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             len(set(names)) == m == len(model.embeddings), f"it holds {len(model.embeddings)} views, not {names}", path
         )
         require(min(model.widths) > 0 and model.is_sound(), "it has a view without columns, anchors or width", path)
+        alpha = arrays["view_weights"]
+        require(bool((alpha > 0).all() and abs(alpha.sum() - 1) < 1e-6), "its view weights are no weights", path)
         columns, column_names = facts["n_features_in"], facts["feature_names_in"]
-        require(columns == sum(model.widths), f"it is for {columns} columns, not {sum(model.widths)}", path)
+        require(columns == sum(model.widths), f"it is for {columns!r} columns, not {sum(model.widths)}", path)
+        require(all(isinstance(name, str) for name in column_names), "its columns have no names", path)
         require(len(column_names) in (0, columns), f"it names {len(column_names)} of {columns} columns", path)
 
         self._keep(model, names)

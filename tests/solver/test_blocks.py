@@ -108,7 +108,13 @@ def test_the_kernel_width_is_twice_the_mean_distance_to_the_nearest_other_anchor
     X = rng.normal(size=(50, 4)).astype(np.float32)
     anchors, probes = X[:10], X[5:30]
     own = np.array([*range(5, 10), *[-1] * 20])
-    e = fit_embedding(np.full(4, 0.5, np.float32), np.full(4, 2, np.float32), anchors, probes, own, 1.5)
+    e = fit_embedding(
+        np.full(4, 0.5, np.float32),
+        np.full(4, 2, np.float32),
+        anchors,
+        [(probes[:3], own[:3]), (probes[3:], own[3:])],
+        1.5,
+    )
     nearest = []
     for probe, index in zip(2 * probes.astype(float), own, strict=True):
         nearest.append(min(np.linalg.norm(probe - 2 * a) for j, a in enumerate(anchors.astype(float)) if j != index))
@@ -119,7 +125,7 @@ def test_the_kernel_width_is_twice_the_mean_distance_to_the_nearest_other_anchor
 
 def test_rows_that_are_all_the_same_have_some_kernel_width():
     X = np.ones((5, 2), np.float32)
-    e = fit_embedding(np.ones(2, np.float32), np.zeros(2, np.float32), X[:2], X, np.array([0, 1, -1, -1, -1]), 1.0)
+    e = fit_embedding(np.ones(2, np.float32), np.zeros(2, np.float32), X[:2], [(X, np.array([0, 1, -1, -1, -1]))], 1.0)
     assert e.gamma == 1.0
     np.testing.assert_array_equal(e(X)[0][:5], 1)
 
@@ -222,8 +228,8 @@ def test_no_more_rows_than_chunk_size_are_read_at_once():
 
 
 def test_very_wide_views_come_in_smaller_blocks():
-    assert rows_per_block([10, 16_384]) == 1024
-    assert rows_per_block([10, 16_385]) == 512
+    assert rows_per_block([10, 4096]) == 1024
+    assert rows_per_block([10, 4097]) == 512
     assert rows_per_block([10**9]) == 64
 
 
@@ -241,8 +247,8 @@ def test_the_scan_agrees_with_numpy(dtype, n_threads):
     X = (rng.normal(size=(2500, 5)) * 20 + 100).astype(dtype)
     (facts,) = scan(views_of(X), n_threads)
     assert facts.present.all()
-    np.testing.assert_allclose(facts.mean, X.astype(np.float32).mean(0, dtype=np.float64), rtol=1e-12)
-    np.testing.assert_allclose(facts.variance, X.astype(np.float32).var(0, dtype=np.float64), rtol=1e-10)
+    np.testing.assert_allclose(facts.mean, X.mean(0, dtype=np.float64), rtol=1e-12)
+    np.testing.assert_allclose(facts.variance, X.var(0, dtype=np.float64), rtol=1e-10)
 
 
 def test_missing_rows_are_left_out_of_the_scan():

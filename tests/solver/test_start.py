@@ -30,7 +30,7 @@ def centred_blocks(views, l=40):
     for X in views:
         d = X.shape[1]
         blank = np.zeros(d, np.float32), np.ones(d, np.float32)
-        embeddings.append(fit_embedding(*blank, X[:l], X[l : 2 * l], np.full(l, -1), 1.0))
+        embeddings.append(fit_embedding(*blank, X[:l], [(X[l : 2 * l], np.full(l, -1))], 1.0))
     blocks = Blocks(views, embeddings)
     blocks.centre([len(X) for X in views])
     return blocks

@@ -8,10 +8,10 @@ import numpy as np
 
 from bitmosaic.embedding import subtract_mean
 from bitmosaic.threads import in_order, row_ranges
-from bitmosaic.views import forget_pages, read_rows
+from bitmosaic.views import exact_dtype, forget_pages, read_rows
 
 ROWS_PER_BLOCK = 1024
-BYTES_PER_BLOCK = 64 * 2**20  # of raw features, for very wide views
+BYTES_PER_BLOCK = 16 * 2**20  # of raw features, for very wide views
 
 
 def rows_per_block(widths):
@@ -41,12 +41,14 @@ class Blocks:
         return len(self.slices)
 
     def raw(self, view, where):
-        """Rows of one view as float32, read `chunk_size` at a time."""
-        X = np.empty((where.stop - where.start, self.arrays[view].shape[1]), np.float32)
+        """Rows of one view, read `chunk_size` at a time."""
+        array = self.arrays[view]
+        X = np.empty((where.stop - where.start, array.shape[1]), exact_dtype(array))
         for piece in row_ranges(len(X), self.chunk_size):
             start, stop = where.start + piece.start, where.start + piece.stop
-            X[piece] = read_rows(self.arrays[view], slice(start, stop) if self.rows is None else self.rows[start:stop])
-        forget_pages(self.arrays[view])
+            rows = slice(start, stop) if self.rows is None else self.rows[start:stop]
+            X[piece] = read_rows(array, rows, X.dtype)
+        forget_pages(array)
         return X
 
     def embedded(self, number):

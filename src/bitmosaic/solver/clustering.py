@@ -159,12 +159,7 @@ def _draw(mass, count, rng):
     return np.searchsorted(cumulative, rng.random(count) * cumulative[-1], side="right").clip(max=len(mass) - 1)
 
 
-def best_of(problem, n_clusters, n_init, max_iter, rng, starts=()):
-    """The clustering with the lowest objective among `starts` (centroids) and `n_init` seeded runs."""
-    runs = (refine(problem, Q, max_iter) for Q in (*starts, *_seeds(problem, n_clusters, n_init, rng)))
+def best_of(problem, n_clusters, n_init, max_iter, rng):
+    """The clustering with the lowest objective among `n_init` seeded runs."""
+    runs = (refine(problem, seed(problem, n_clusters, rng), max_iter) for _ in range(n_init))
     return min(runs, key=lambda run: run.objective)
-
-
-def _seeds(problem, n_clusters, n_init, rng):
-    for _ in range(n_init):
-        yield seed(problem, n_clusters, rng)

@@ -41,16 +41,17 @@ class Needs:
     widths: tuple[int, ...]  # columns of each view
     n_anchors: int  # of each view
     n_bits: int
+    n_clusters: int
     n_start: int  # rows that the start looks at
     n_train: int
 
     def fixed(self, n_threads):
         """Bytes beside the cached blocks, at the moment when most is needed: the start, or a pass over the data."""
         m, l, rows = len(self.widths), self.n_anchors, rows_per_block(self.widths)
-        model = 4 * l * (sum(self.widths) + 2 * m * self.n_bits)
-        codes = self.n_train * (self.n_bits // 8 + 24)
-        block = 4 * rows * (2 * max(self.widths) + (2 * m + 2) * l + 3 * self.n_bits)
         under_way = 1 if n_threads == 1 else n_threads + 2  # results of blocks, see `in_order`
+        model = 4 * l * sum(self.widths) + 8 * l * max(self.widths) + 8 * l * m * self.n_bits * (4 + under_way)
+        codes = self.n_train * (self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
+        block = 4 * rows * (6 * max(self.widths) + (2 * m + 2) * l + 4 * self.n_bits)
         joint = (m * l) ** 2
         start = 8 * joint + max(4 * joint * under_way, 16 * m * l * l + 32 * l * l + 4 * self.n_start * l)
         loop = 8 * l * l * (m + 2) + 8 * l * l * m * under_way

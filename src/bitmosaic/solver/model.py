@@ -84,9 +84,10 @@ class Model:
             l, d = embedding.anchors.shape
             shapes = {"offset": (d,), "factor": (d,), "anchors": (l, d), "mean": (l,), "projection": (l, 8 * n_bytes)}
             arrays |= {f"view{v}.{name}": (np.float32, shape) for name, shape in shapes.items()}
+            arrays[f"view{v}.offset"] = (np.float64, (d,))
         return arrays
 
     def is_sound(self):
         """Whether the numbers, whose types and shapes are right, can be computed with."""
-        widths_are_positive = all(0 < e.gamma < np.inf and e.n_anchors > 0 for e in self.embeddings)
-        return widths_are_positive and bool((self.weights >= 0).all() and self.weights.max() > 0)
+        widths_are_sane = all(1e-30 < e.gamma < 1e30 and e.n_anchors > 0 for e in self.embeddings)
+        return widths_are_sane and all(bool(w.min() >= 0 and w.max() > 0) for w in (self.weights, self.bit_weights))

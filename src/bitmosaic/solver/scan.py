@@ -7,7 +7,9 @@ import numpy as np
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.solver.blocks import rows_per_block
 from bitmosaic.threads import in_order, row_ranges
-from bitmosaic.views import forget_pages, read_rows
+from bitmosaic.views import exact_dtype, forget_pages, read_rows
+
+LARGEST = np.finfo(np.float32).max
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,7 @@ class ViewFacts:
     present: np.ndarray  # (n,) bool
     mean: np.ndarray  # (d,) float64
     variance: np.ndarray  # (d,) float64
+    resolution: float  # the rounding of a value, relative to it
 
 
 def scan(views, n_threads=1):
@@ -38,9 +41,9 @@ def _scan_view(name, array, n_threads):
     present = np.empty(n, bool)
 
     def look(rows):
-        X = read_rows(array, rows)
+        X = read_rows(array, rows, exact_dtype(array))
         present[rows] = check_rows(name, X, rows.start)
-        X = X[present[rows]].astype(np.float64)
+        X = X.astype(np.float64) if present[rows].all() else X[present[rows]].astype(np.float64)
         forget_pages(array)
         mean = X.mean(0) if len(X) else np.zeros(width)
         X -= mean
@@ -54,14 +57,15 @@ def _scan_view(name, array, n_threads):
             squares += squares_part + shift**2 * (count * n_part / total)
             mean += shift * (n_part / total)
             count = total
-    return ViewFacts(present, mean, squares / max(count, 1))
+    resolution = float(np.finfo(exact_dtype(array)).eps)
+    return ViewFacts(present, mean, squares / max(count, 1), resolution)
 
 
 def check_rows(name, X, first_row):
-    """Which rows of a float32 block are there; an error for infinity and for NaN in part of a row."""
-    if np.isfinite(X).all():
+    """Which rows of a block are there; an error for what float32 cannot hold and for NaN in part of a row."""
+    if np.abs(X).max(initial=0) <= LARGEST:  # false where there is a NaN
         return np.ones(len(X), bool)
-    infinite = np.isinf(X).any(1)
+    infinite = (np.abs(X) > LARGEST).any(1)
     if infinite.any():
         raise InvalidDataError(
             f"Values must be finite and within the range of float32; view {name!r} has infinity or a larger value in "

@@ -24,9 +24,9 @@ class Start:
 
 
 def random_rotation(n_from, n_to, rng):
-    """The first rows and columns of a random rotation: (n_from, n_to)."""
-    size = max(n_from, n_to)
-    return np.linalg.qr(rng.standard_normal((size, size)))[0][:n_from, :n_to]
+    """The first rows and columns of a random rotation: (n_from, n_to), with orthonormal rows or columns."""
+    Q = np.linalg.qr(rng.standard_normal((max(n_from, n_to), min(n_from, n_to))))[0]
+    return Q if n_from >= n_to else Q.T
 
 
 def joint_gram(blocks):

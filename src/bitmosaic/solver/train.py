@@ -1,5 +1,6 @@
 """Views -> a trained model: scan, anchors, embeddings, Algorithm 1 on a sample, then codes and clusters of all rows."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from bitmosaic.embedding import fit_embedding
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.solver.blocks import Blocks
+from bitmosaic.solver.blocks import Blocks, rows_per_block
 from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
 from bitmosaic.solver.loop import Settings, encode, learn
 from bitmosaic.solver.memory import Needs
@@ -15,12 +16,12 @@ from bitmosaic.solver.model import Model
 from bitmosaic.solver.scan import scan
 from bitmosaic.solver.start import consensus_start, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
-from bitmosaic.threads import single_threaded_blas
-from bitmosaic.views import read_rows
+from bitmosaic.threads import row_ranges, single_threaded_blas
+from bitmosaic.views import exact_dtype, read_rows
 
 PROBES = 2048  # rows from which the kernel width is taken
 ROWS_PER_ANCHOR = 5  # at least, for the consensus start
-START_ROWS_PER_ANCHOR = 10
+START_ROWS_PER_ANCHOR, START_ROWS_PER_CLUSTER = 10, 5
 FELT_COUPLING = 0.15  # of what all the views together say
 PAPER_COUPLING = 1e-5
 FINAL_ITER = 50  # of centroids and assignment, on all codes
@@ -74,8 +75,13 @@ def train(views, options, rng, report: Callable[[str], None]):
 
 def _train(views, o, rng, report):
     n = views.n_rows
+    most = min(o.n_anchors, most_anchors(o, o.n_train))
+    n_start = min(o.n_train, max(START_ROWS_PER_ANCHOR * most, START_ROWS_PER_CLUSTER * o.n_clusters))
+    needs = Needs(views.widths, most, o.n_bits, o.n_clusters, n_start, o.n_train)
+    n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
+
     report(f"looking through {n} rows of {len(views)} views")
-    facts = scan(views, o.n_threads)
+    facts = scan(views, n_threads)
     rows = np.arange(n) if o.n_train == n else np.sort(rng.choice(n, o.n_train, replace=False))
     present = np.array([f.present[rows] for f in facts])  # (m, n_train)
     n_present = present.sum(1)
@@ -91,11 +97,7 @@ def _train(views, o, rng, report):
             )
 
     anchors = choose_anchors(present, o, rng)  # positions in `rows`, for each view
-    n_anchors = max(len(a) for a in anchors)
-    n_start = min(len(rows), START_ROWS_PER_ANCHOR * n_anchors)
-    needs = Needs(views.widths, n_anchors, o.n_bits, n_start, len(rows))
-    n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
-
+    warn_if_unlinked(present)
     probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
     embeddings = [
         _embedding(array, f, rows, a, probes[present[v, probes]], o)
@@ -110,7 +112,7 @@ def _train(views, o, rng, report):
         n_threads=n_threads,
     )
     report(
-        f"embedding {len(rows)} training rows with {n_anchors} anchors; "
+        f"embedding {len(rows)} training rows with {len(anchors[0])} anchors; "
         f"{blocks.n_cached} of {len(blocks)} blocks stay in memory"
     )
     blocks.centre(n_present)
@@ -149,7 +151,7 @@ def choose_anchors(present, o, rng):
     """Positions of the anchors of each view among the training rows.
 
     The same images in every view, so that a shared projection means something; where too few images have all views,
-    each view draws its own.
+    each view draws its own, and there are no shared bits.
     """
     complete = np.flatnonzero(present.all(0))
     wanted = min(o.n_anchors, most_anchors(o, present.shape[1]))
@@ -157,6 +159,17 @@ def choose_anchors(present, o, rng):
         return [np.sort(rng.choice(complete, wanted, replace=False))] * len(present)
     own = (np.flatnonzero(p) for p in present)
     return [np.sort(rng.choice(p, min(wanted, len(p)), replace=False)) for p in own]
+
+
+def warn_if_unlinked(present):
+    """Views that no image has in common cannot be brought together."""
+    if len(present) > 1 and present.sum(0).max() == 1:
+        warnings.warn(
+            "No training image has more than one view, so nothing links the views: clusters of images that have "
+            "different views will not match.",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 def most_anchors(o, n_train):
@@ -167,7 +180,7 @@ def most_anchors(o, n_train):
 def _embedding(array, facts, rows, anchors, probes, o):
     """The embedding of one view, not yet centred."""
     # A spread within rounding of the mean, or at the edge of float32, is no information.
-    constant = facts.variance <= np.maximum(1e-7 * np.abs(facts.mean), 1e-37) ** 2
+    constant = facts.variance <= np.maximum(facts.resolution * np.abs(facts.mean), 1e-37) ** 2
     spread = np.where(constant, 0, facts.variance)
     if o.standardize:
         factor = np.where(constant, 0, 1 / np.sqrt(np.where(constant, 1, spread)))
@@ -175,13 +188,14 @@ def _embedding(array, facts, rows, anchors, probes, o):
         size = np.sqrt(spread.sum())  # the mean norm of a row becomes 1: γ follows, so only rounding is affected
         factor = np.where(constant, 0, 1 / size if size > 0 else 0)
     own = np.searchsorted(anchors, probes).clip(max=len(anchors) - 1)
-    probe_is_anchor = np.where(anchors[own] == probes, own, -1)
+    is_anchor = np.where(anchors[own] == probes, own, -1)
+    dtype = exact_dtype(array)
+    blocks = row_ranges(len(probes), rows_per_block([array.shape[1]]))
     return fit_embedding(
-        facts.mean.astype(np.float32),
+        facts.mean,
         factor.astype(np.float32),
-        read_rows(array, rows[anchors]),
-        read_rows(array, rows[probes]),
-        probe_is_anchor,
+        read_rows(array, rows[anchors], dtype),
+        ((read_rows(array, rows[probes[block]], dtype), is_anchor[block]) for block in blocks),
         o.kernel_width,
     )
 
@@ -189,7 +203,7 @@ def _embedding(array, facts, rows, anchors, probes, o):
 def loop_settings(o, n, anchors):
     """The paper's symbols for `n` training rows."""
     m = len(anchors)
-    same_length = len({len(a) for a in anchors}) == 1
+    same_images = all(np.array_equal(a, anchors[0]) for a in anchors)
     norm = make_norm(o.norm, o.n_bits)
     coupling = o.coupling
     if coupling is None and o.start == "consensus":  # λ3·d is a fixed share of what all views together can say
@@ -199,7 +213,7 @@ def loop_settings(o, n, anchors):
     return Settings(
         n_clusters=o.n_clusters,
         K=o.n_bits,
-        K_S=round(o.shared_ratio * o.n_bits) if m > 1 and same_length else 0,
+        K_S=round(o.shared_ratio * o.n_bits) if m > 1 and (same_images or not o.same_anchors) else 0,
         ridge=o.ridge,
         variance_reward=o.variance_reward,
         coupling=coupling if o.joint else 0.0,

@@ -78,15 +78,20 @@ class Views:
         return f"<Views of {self.n_rows} rows; {', '.join(parts)}>"
 
 
-def read_rows(array: Rows, rows: slice | np.ndarray) -> np.ndarray:
-    """Rows of a view as native float32, C-contiguous. Do not write into it: it may be the user's own data.
+def read_rows(array: Rows, rows: slice | np.ndarray, dtype: Any = np.float32) -> np.ndarray:
+    """Rows of a view as native float32 (or `dtype`), C-contiguous. Do not write into it: it may be the user's own data.
 
-    `rows` is a slice or a sorted index array. What float32 cannot hold becomes inf, in silence: the check
+    `rows` is a slice or a sorted index array. What the type cannot hold becomes inf, in silence: the check
     for finite values, which follows block by block, reports it.
     """
     source = H5Rows(array) if is_dataset(array) else array
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.ascontiguousarray(source[rows], dtype=np.float32)
+        return np.ascontiguousarray(source[rows], dtype=dtype)
+
+
+def exact_dtype(array: Rows) -> Any:
+    """The type in which to read a view before it is centred: float64 where float32 would round its values."""
+    return np.float32 if np.can_cast(np.dtype(array.dtype), np.float32) else np.float64
 
 
 def forget_pages(array: Rows) -> None:

@@ -14,11 +14,20 @@ import pytest
 from image_files import bad_files, good_files
 from PIL import Image
 
+import bitmosaic
 from bitmosaic import extraction, pipeline
-from bitmosaic.errors import InvalidDataError, MissingFileError, ParameterError
+from bitmosaic.errors import (
+    BitmosaicError,
+    BusyFolderError,
+    FileFormatError,
+    InvalidDataError,
+    MissingFileError,
+    ParameterError,
+)
+from bitmosaic.files import locked
 from bitmosaic.run import Run
 from bitmosaic.views import read_views
-from pictures import KINDS, write_pictures
+from pictures import KINDS, picture, write_pictures
 
 VIEWS = ("hog", "ch", "cm")
 COMMAND = [sys.executable, "-c", "from bitmosaic.cli import main; main()"]
@@ -67,7 +76,7 @@ def test_the_features_in_the_views_folder_are_those_of_the_extractors(run, folde
 
 
 def test_the_same_call_returns_a_finished_run_without_working_again(run, folder, monkeypatch):
-    monkeypatch.setattr(pipeline, "extract_views", None)
+    monkeypatch.setattr(pipeline, "extract_views", None)  # a call would fail
     again = pipeline.cluster(folder, run.folder, 3, views=VIEWS, labels="folder")
     assert again.manifest == run.manifest
 
@@ -125,6 +134,8 @@ def test_bad_pictures_are_skipped_with_their_cause_and_strict_stops(tmp_path):
         assert f"disc/{odd.name}" in [row["path"] for row in csv.DictReader(file)]
     with pytest.raises(Exception, match=r"cut\.png"):
         pipeline.cluster(folder, tmp_path / "strict", 3, views=("ch",), strict=True)
+    with pytest.raises(InvalidDataError, match="3 of this run are not"):
+        pipeline.cluster(folder, tmp_path / "run", 3, views=("ch",), strict=True)
 
 
 def test_a_thousand_good_pictures_and_thirty_bad_ones(tmp_path):
@@ -197,17 +208,113 @@ def test_an_extraction_goes_on_after_any_batch_and_gives_the_same_bytes(folder, 
 
         with pytest.raises(Stop):
             extraction.extract_views(folder, part, VIEWS, progress=stop)
-        with (part / extraction.WORK / "hog.f32").open("ab") as file:
+        with (tmp_path / f".part{after}.extracting" / "hog.f32").open("ab") as file:
             file.write(b"half a row")  # written, but not counted
         seen = []
         extraction.extract_views(folder, part, VIEWS, progress=lambda done, total, seen=seen: seen.append(done))
         assert seen[0] == min(16 * after, 120)  # nothing was extracted again
         for name in (*VIEWS,):
             assert (part / f"{name}.npy").read_bytes() == (whole / f"{name}.npy").read_bytes()
-        assert not (part / extraction.WORK).exists()
+        assert not (tmp_path / f".part{after}.extracting").exists()
 
 
-def test_changed_pictures_are_extracted_anew(tmp_path):
+def test_an_extraction_stopped_while_it_ends_goes_on(folder, tmp_path, monkeypatch):
+    class Stop(Exception):
+        pass
+
+    def stop(*args, **kwargs):
+        raise Stop
+
+    for name in ("write_views", "write_whole", "write_json", "sync_folder"):
+        out = tmp_path / name
+        with monkeypatch.context() as patch:
+            keep = getattr(extraction, name)
+            after = lambda path, *rest, keep=keep: keep(path, *rest) if "state" in str(path) else stop()  # noqa: E731
+            patch.setattr(extraction, name, after if name == "write_json" else stop)
+            with pytest.raises(Stop):
+                extraction.extract_views(folder, out, ("ch",))
+        assert extraction.extract_views(folder, out, ("ch",)).n_rows == 120
+        assert not (tmp_path / f".{name}.extracting").exists()
+
+
+def test_one_process_at_a_time_works_in_a_folder(run, folder):
+    with locked(run.folder), pytest.raises(BusyFolderError, match="another bitmosaic is busy"):
+        pipeline.cluster(folder, run.folder, 3, views=VIEWS, labels="folder")
+
+
+def test_a_mistyped_argument_does_not_claim_the_folder(folder, tmp_path):
+    for mistake in ({"views": ("hgo",)}, {"labels": "flder"}, {"seed": -1}, {"memory_limit": "lots"}):
+        with pytest.raises(BitmosaicError):
+            pipeline.cluster(folder, tmp_path / "run", 3, **({"views": ("ch",)} | mistake))
+    with pytest.raises(InvalidDataError, match="n_samples=120 should be >= n_clusters=500"):
+        pipeline.cluster(folder, tmp_path / "run", 500, views=("ch",))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_finished_run_with_other_pictures_is_not_returned(tmp_path):
+    rng = np.random.default_rng(0)
+    first = np.stack([picture(kind, rng) for kind in KINDS * 5])
+    pipeline.cluster(first, tmp_path / "run", 3, views=("ch",))
+    with pytest.raises(InvalidDataError, match="they have changed since"):
+        pipeline.cluster(first[:12], tmp_path / "run", 3, views=("ch",))
+
+
+def test_a_run_inside_the_pictures_is_not_taken_for_pictures(tmp_path):
+    folder = write_pictures(tmp_path / "pictures", 4)
+    pipeline.cluster(folder, folder / "run", 3, views=("ch",))
+    assert pipeline.cluster(folder, tmp_path / "again", 3, views=("ch",)).manifest["images"] == 12
+
+
+def test_an_extractor_of_ones_own_is_a_view_and_its_failure_one_sentence(folder, tmp_path):
+    @bitmosaic.features.register("mean")
+    class Mean:
+        name, width = "mean", 3
+
+        def __call__(self, images):
+            return images.mean((1, 2)).astype(np.float32)
+
+    @bitmosaic.features.register("broken")
+    class Broken(Mean):
+        name = "broken"
+
+        def __call__(self, images):
+            raise RuntimeError("no luck")
+
+    run = pipeline.cluster(folder, tmp_path / "run", 3, views=("mean", "hog"))
+    assert run.views.widths == (3, 1152)
+    with pytest.raises(InvalidDataError, match=r"'broken' failed on images of \(24, 24, 3\): RuntimeError: no luck"):
+        pipeline.cluster(folder, tmp_path / "other", 3, views=("broken",))
+
+
+def test_labels_that_are_not_there_are_refused(run, tmp_path):
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for i, file in enumerate(sorted((write_pictures(tmp_path / "deep", 4)).rglob("*.png"))):
+        file.rename(flat / f"{i}.png")
+    with pytest.raises(InvalidDataError, match="several folders"):
+        pipeline.cluster(flat, tmp_path / "run", 3, views=("ch",), labels="folder")
+    with pytest.raises(InvalidDataError, match="several folders"):
+        pipeline.evaluate(pipeline.cluster(flat, tmp_path / "run", 3, views=("ch",)))
+    (tmp_path / "labels.txt").write_text("no labels")
+    (tmp_path / "labels.csv").write_bytes(b"path,label\n\xff,\xfe\n")
+    for name in ("labels.txt", "labels.csv"):
+        with pytest.raises(FileFormatError, match=f"{name} cannot be read"):
+            pipeline.evaluate(run, tmp_path / name)
+
+
+def test_sheets_keep_the_proportions_of_pictures(tmp_path):
+    wide = tmp_path / "wide"
+    wide.mkdir()
+    for i in range(6):
+        Image.new("RGB", (400, 100), (255 * (i % 2), 0, 0)).save(wide / f"{i}.png")
+    run = pipeline.cluster(wide, tmp_path / "run", 2, views=("ch",))
+    with Image.open(run.folder / "overview.png") as sheet:
+        tile = np.asarray(sheet)[56:128, 266:338]
+    assert (tile[2, 36] == (236, 236, 234)).all()  # above the picture
+    assert tile[36, 36, 1] == 0
+
+
+def test_changed_pictures_are_refused(tmp_path):
     folder = write_pictures(tmp_path / "pictures", 3)
     extraction.extract_views(folder, tmp_path / "views", ("ch",))
     write_pictures(folder, 4, seed=1)
@@ -220,7 +327,9 @@ def test_a_command_that_is_killed_goes_on_and_ends_with_the_same_labels(how, run
     """Stopped at several moments, from the first file on; each time the same command is typed again."""
     command = [*COMMAND, "cluster", str(folder), "--clusters", "3", "--labels", "folder", "--out", "run"]
     command += [word for view in VIEWS for word in ("--view", view)]
-    marks = ["run/manifest.json", "run/views/.extracting/state.json", "run/model.safetensors", "run/clusters.csv"]
+    work = "run/.views.extracting"
+    marks = ["run/manifest.json", f"{work}/state.json", f"{work}/views", f"{work}/views/hog.npy", "run/views"]
+    marks += ["run/model.safetensors", "run/clusters.csv", "run/clusters"]
     for mark in marks:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 60

@@ -173,6 +173,8 @@ def predict(
 ) -> None:
     """New pictures into the clusters of a run, with a confidence from 0 to 1."""
     from bitmosaic import pipeline
+    from bitmosaic.extraction import skipped_csv
+    from bitmosaic.files import write_whole
     from bitmosaic.run import Run, write_tables
     from bitmosaic.terminal import progress_bars
 
@@ -181,17 +183,21 @@ def predict(
     if out:
         out.mkdir(parents=True, exist_ok=True)
         write_tables(out, table, "predictions")
-    rows = zip(table["path"], *(table[name].tolist() for name in ("cluster", "distance", "confidence")), strict=True)
+        write_whole(out / "skipped.csv", skipped_csv(skipped))
+    keys = ("path", "cluster", "distance", "margin", "confidence")
+    rows = zip(table["path"], *(table[name].tolist() for name in keys[1:]), strict=True)
     if as_json:
-        keys = ("path", "cluster", "distance", "confidence")
         missed = [{"path": path, "cause": cause} for path, cause in skipped]
         typer.echo(json.dumps({"predictions": [dict(zip(keys, row, strict=True)) for row in rows], "skipped": missed}))
         return
     if out:
         typer.echo(f"{len(table['path']):,} pictures in {out / 'predictions.csv'} and .parquet")
     else:
-        for path, number, _, confidence in rows:
-            typer.echo(f"{number}\t{confidence:.2f}\t{path}")
+        typer.echo("cluster\tconfidence\tpath")
+        for path, number, _, _, confidence in rows:
+            typer.echo(
+                f"{number}\t{confidence:.2f}\t{path!r}" if "\n" in path else f"{number}\t{confidence:.2f}\t{path}"
+            )
     for path, cause in skipped:
         typer.secho(f"skipped {path}: {cause}", fg="yellow", err=True)
 
@@ -272,7 +278,8 @@ def _print_run(run: Any, as_json: bool) -> None:
         typer.echo(json.dumps({"folder": str(run.folder), "complete": run.complete} | manifest))
         return
     seconds = ", ".join(f"{stage} {clock(value)}" for stage, value in manifest["seconds"].items())
-    typer.echo(f"{manifest.get('images', 0):,} images, {manifest['arguments']['clusters']} clusters ({seconds})")
+    clusters = manifest["arguments"]["clusters"]
+    typer.echo(f"{manifest.get('images', 0):,} images, {clusters} clusters; took: {seconds or 'nothing yet'}")
     if not run.complete:
         typer.echo("The run was stopped; the same command goes on where it was.")
         return

@@ -39,3 +39,7 @@ class ImageError(BitmosaicError, ValueError):
 
 class MissingExtraError(BitmosaicError, ImportError):
     """A part of bitmosaic whose packages are not installed; the message has the pip command."""
+
+
+class BusyFolderError(BitmosaicError, RuntimeError):
+    """A run or views folder in which another process is working."""

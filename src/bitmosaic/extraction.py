@@ -1,7 +1,7 @@
 """Pictures -> a views folder. What has been extracted survives a kill: the same call goes on where it was.
 
-While it works, rows are appended to raw files in a hidden folder inside the views folder; a small state file, written
-anew after each batch, says how much of them counts. At the end they become the views folder, and the hidden one goes.
+While it works, rows are appended to raw files in a hidden folder beside the views folder; a small state file, written
+anew after each batch, says how much of them counts. At the end a views folder is made there, and takes its place whole.
 """
 
 import csv
@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,14 +20,13 @@ import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError
 from bitmosaic.features import Extractor, extract, extractor
-from bitmosaic.files import write_json, write_whole
+from bitmosaic.files import locked, sync_folder, write_json, write_whole
 from bitmosaic.images import ImageSource, display_path, open_images
 from bitmosaic.threads import ahead
 from bitmosaic.views import Views, read_views, write_views
 
 DEFAULT_VIEWS = ("lbp", "gist", "hog")
-BATCH = 1024
-WORK = ".extracting"
+BATCH, SLOW_BATCH = 1024, 128  # pictures; what a stop can cost
 RECIPE, SKIPPED = "extraction.json", "skipped.csv"
 
 
@@ -45,7 +45,7 @@ class ViewSpec:
         name, equals, path = view.partition("=")
         if not name or (equals and not path):
             raise ParameterError(f"A view is the name of an extractor, or NAME=MODEL.onnx; got {text!r}.")
-        options = {"mirror": mirror} | dict(_option(text, part) for part in query.split("&") if part)
+        options = ({"mirror": True} if mirror else {}) | dict(_option(text, part) for part in query.split("&") if part)
         if not equals:
             return cls(name, name, options)
         return cls(name, "onnx", {"path": str(Path(path).resolve())} | options)
@@ -76,8 +76,11 @@ def _option(text: str, part: str) -> tuple[str, Any]:
 def view_specs(views: Sequence[str | ViewSpec], mirror: bool = False) -> list[ViewSpec]:
     specs = [view if isinstance(view, ViewSpec) else ViewSpec.parse(view, mirror) for view in views]
     names = [spec.name for spec in specs]
-    if not names or len(set(names)) < len(names):
+    if not names or len({name.casefold() for name in names}) < len(names):
         raise ParameterError(f"There must be at least one view, and each name once; got {names}.")
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or name.casefold() == "labels":
+            raise ParameterError(f"A view's name is letters, digits, '_', '-' and '.', and not 'labels'; got {name!r}.")
     return specs
 
 
@@ -106,18 +109,21 @@ def extract_views(
     """
     specs, out = view_specs(views, mirror), Path(out)
     max_side = max_side or usual_side(specs)
-    if labels not in (None, "folder"):
-        raise ParameterError(f"labels must be 'folder' or None; got {labels!r}.")
     source = open_images(src)
-    recipe = {
-        "source": display_path(source.name),
-        "pictures": len(source),
-        "fingerprint": fingerprint(source),
-        "max_side": max_side,
-        "labels": labels,
-        "views": [spec.recipe() for spec in specs],
-    }
+    check_labels(source, labels)
+    recipe = as_json(
+        {
+            "source": source_name(source),
+            "pictures": len(source),
+            "fingerprint": fingerprint(source),
+            "max_side": max_side,
+            "labels": labels,
+            "views": [spec.recipe() for spec in specs],
+        }
+    )
+    work_folder = out.with_name(f".{out.name}.extracting")
     if (done := finished(out)) is not None:
+        shutil.rmtree(work_folder, ignore_errors=True)
         if done != recipe:
             raise InvalidDataError(
                 f"A views folder is made from one source in one way; {out} was made {difference(done, recipe)}. "
@@ -127,14 +133,41 @@ def extract_views(
         return read_views(out)
 
     extractors = [spec.open() for spec in specs]
-    work = Work(out / WORK, recipe, {spec.name: e.width for spec, e in zip(specs, extractors, strict=True)})
-    progress(work.next, len(source))
-    batches = source.batches(BATCH, work.next, max_side, n_threads, strict)
-    for batch in ahead(batches):
-        features = extract(extractors, batch.images, n_threads)
-        work.append(batch, features)
+    work_folder.mkdir(parents=True, exist_ok=True)
+    with locked(work_folder):
+        work = Work(work_folder, recipe, {spec.name: e.width for spec, e in zip(specs, extractors, strict=True)})
         progress(work.next, len(source))
-    return work.finish(source, out, labels)
+        slow = any(spec.extractor == "onnx" for spec in specs)
+        batches = source.batches(SLOW_BATCH if slow else BATCH, work.next, max_side, n_threads, strict)
+        for batch in ahead(batches):
+            work.append(batch, extract(extractors, batch.images, n_threads))
+            progress(work.next, len(source))
+        work.finish(source, out, labels)
+    return read_views(out)
+
+
+def check_labels(source: ImageSource, labels: str | None) -> None:
+    if labels not in (None, "folder"):
+        raise ParameterError(f"labels must be 'folder', the name of a picture's folder, or None; got {labels!r}.")
+    names = source.labels() if labels else None
+    if labels and (names is None or len(set(names.tolist())) < 2):
+        raise InvalidDataError(
+            f"labels='folder' needs pictures in several folders; {display_path(source.name)} has one folder or none."
+        )
+
+
+def source_name(source: ImageSource) -> str:
+    """The whole path of a source that is a file or folder, so that it is found from anywhere."""
+    path = Path(source.name)
+    return display_path(str(path.resolve()) if path.exists() else source.name)
+
+
+def as_json(recipe: dict[str, Any]) -> dict[str, Any]:
+    """As it will be read back."""
+    try:
+        return json.loads(json.dumps(recipe))
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"The options of a view must be plain numbers, texts and lists; {error}.") from None
 
 
 def fingerprint(source: ImageSource) -> str:
@@ -149,12 +182,19 @@ def finished(out: Path) -> dict[str, Any] | None:
     """The recipe of a finished extraction in `out`, None where there is none."""
     path = out / RECIPE
     if not path.exists():
-        if out.is_dir() and any(entry.name != WORK for entry in out.iterdir()):
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise InvalidDataError(f"Views go into a folder of their own; {out} holds other things. Choose another.")
         return None
+    return read_recipe(path)
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        recipe = json.loads(path.read_text())
+        if not isinstance(recipe["views"], list) or not isinstance(recipe["max_side"], int):
+            raise ValueError("it is not that of an extraction")
+        return recipe
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise FileFormatError(f"{path} cannot be read ({error}). Remove the folder and extract again.") from error
 
 
@@ -175,8 +215,9 @@ class Work:
         self.folder, self.recipe, self.widths = folder, recipe, widths
         state = self._state()
         if state is None or state["recipe"] != recipe:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
+            for entry in folder.iterdir():
+                if entry.is_file() and entry.name != ".lock":
+                    entry.unlink()
             state = {"recipe": recipe, "next": 0, "rows": 0, "skipped": 0}
         self.next, self.rows, self.skipped = state["next"], state["rows"], state["skipped"]
         sizes = {f"{name}.f32": 4 * width * self.rows for name, width in widths.items()}
@@ -209,16 +250,15 @@ class Work:
         state = {"recipe": self.recipe, "next": self.next, "rows": self.rows, "skipped": self.skipped}
         write_json(self.folder / "state.json", state)
 
-    def finish(self, source: ImageSource, out: Path, labels: str | None) -> Views:
-        """Make the views folder of what has been collected."""
+    def finish(self, source: ImageSource, out: Path, labels: str | None) -> None:
+        """Make the views folder of what has been collected; it takes its place at once."""
         for file in self._files.values():
             file.close()
         skipped = [json.loads(line) for line in (self.folder / "skipped.jsonl").read_text().splitlines()]
-        write_whole(out / SKIPPED, skipped_csv(skipped))
         if self.rows == 0:
-            raise InvalidDataError(
-                f"At least one picture must be readable; none of {len(source)} was. {out / SKIPPED} has the causes."
-            )
+            causes = "; ".join(f"{display_path(path)}: {cause}" for path, cause in skipped[:3])
+            shutil.rmtree(self.folder)
+            raise InvalidDataError(f"At least one picture must be readable; none of {len(source)} was ({causes}).")
         positions = np.fromfile(self.folder / "positions.i64", "<i8")
         arrays = tuple(
             np.memmap(self.folder / f"{name}.f32", "<f4", mode="r", shape=(self.rows, width))
@@ -231,10 +271,16 @@ class Work:
             labels=None if names is None else names[positions],
             paths=tuple(source.paths[i] for i in positions),
         )
-        write_views(out, views)
-        write_json(out / RECIPE, self.recipe)
+        whole = self.folder / "views"
+        shutil.rmtree(whole, ignore_errors=True)
+        write_views(whole, views)
+        write_whole(whole / SKIPPED, skipped_csv(skipped))
+        write_json(whole / RECIPE, self.recipe)
+        if out.is_dir():
+            out.rmdir()  # empty, as `finished` has seen
+        whole.rename(out)
+        sync_folder(out.parent)
         shutil.rmtree(self.folder)
-        return read_views(out)
 
 
 def skipped_csv(skipped: Sequence[tuple[str, str]]) -> bytes:

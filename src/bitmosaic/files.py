@@ -7,6 +7,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from bitmosaic.errors import BusyFolderError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
 
 def beside(path) -> Path:
     """A name for what is to become `path`, in the same folder."""
@@ -17,6 +24,20 @@ def remove_unfinished(folder) -> None:
     """Remove what a killed process left half-written in a folder and below."""
     for file in Path(folder).rglob(".bitmosaic-*.tmp"):
         file.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder):
+    """Nobody else works in `folder` meanwhile. The lock goes with the process, however it ends."""
+    with open(Path(folder) / ".lock", "ab") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BusyFolderError(
+                    f"One process at a time works in a folder; another bitmosaic is busy in {folder}. Wait for it."
+                ) from None
+        yield
 
 
 @contextmanager

@@ -78,24 +78,21 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         at most 50,000.
     memory_limit : int, str or None, default=None
         Bound on what the fit allocates beside its input and output, e.g. "512MB". Blocks of similarities that do not
-        fit are computed again when needed. None is a quarter of the machine's memory. The result does not depend on it.
-    chunk_size : int or None, default=None
-        At most this many rows are read at a time. The result does not depend on it.
-    n_threads : int or None, default=None
-        None is every core. The result does not depend on it.
+        fit are computed again when needed. None is a quarter of the machine's memory.
+    chunk_size, n_threads : int or None, default=None
+        At most this many rows are read at a time; threads, None is every core. The result depends on neither, nor on
+        memory_limit.
     random_state : int, RandomState or None, default=None
     verbose : int, default=0
 
     Attributes
     ----------
-    labels_ : (n,) int32
-    codes_ : (n, n_bits/8) uint8, packed as by ``np.packbits``
+    labels_ : (n,) int32 · codes_ : (n, n_bits/8) uint8, packed as by ``np.packbits``
     cluster_centers_ : (n_clusters, n_bits/8) uint8, packed
     view_weights_ : (n_views,) α, positive, sum 1
     objective_ : float, of the training rows
     objective_history_ : list of (iteration, step, objective)
-    n_iter_ : int
-    view_names_ : list of str
+    n_iter_ : int · view_names_ : list of str
     """
 
     _parameter_constraints: dict = {  # noqa: RUF012 (scikit-learn's contract)
@@ -197,10 +194,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     def fit(self, X, y=None, progress=None):
         """Learn codes and clusters from views. `y` is ignored; ``progress(done, total)`` is called after each step."""
-        self._check_parameters()
         views = as_views(X)
-        check_enough(views.n_rows, self.n_clusters)
-        options = self._options(views.n_rows)
+        options = self.check(views.n_rows)
 
         steps = iter(range(self.max_iter + FIXED_STEPS))
 
@@ -220,6 +215,12 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             progress(self.max_iter + FIXED_STEPS, self.max_iter + FIXED_STEPS)
         self._warn(trained.converged)
         return self
+
+    def check(self, n_samples):
+        """Refuse parameters that cannot work for so many samples; returns them as the solver takes them."""
+        self._check_parameters()
+        check_enough(n_samples, self.n_clusters)
+        return self._options(n_samples)
 
     def _check_parameters(self):
         check_parameters(self)
@@ -289,7 +290,10 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     def nearest(self, X):
         """The cluster of each image, its distance from the center, and how much farther the second one is, in bits."""
-        codes = self._encode(X)
+        return self.nearest_of_codes(self._encode(X))
+
+    def nearest_of_codes(self, codes):
+        """As :meth:`nearest`, for packed codes."""
         return self._model.nearest_two(codes, available_threads(self.n_threads))
 
     def _encode(self, X):

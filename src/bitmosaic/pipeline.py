@@ -1,6 +1,6 @@
 """READ FIRST: images -> features -> codes -> clusters -> run, as a few calls."""
 
-import json
+import csv
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,15 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.errors import InvalidDataError, MissingFileError
-from bitmosaic.extraction import DEFAULT_VIEWS, RECIPE, SKIPPED, ViewSpec, extract_views, usual_side, view_specs
+from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, MissingFileError
+from bitmosaic.extraction import (
+    BATCH,
+    DEFAULT_VIEWS,
+    RECIPE,
+    SKIPPED,
+    ViewSpec,
+    as_json,
+    check_labels,
+    extract_views,
+    fingerprint,
+    read_recipe,
+    source_name,
+    usual_side,
+    view_specs,
+)
 from bitmosaic.features import extract as extract_features
-from bitmosaic.files import whole_file, write_whole
+from bitmosaic.files import locked, remove_unfinished, whole_file, write_whole
 from bitmosaic.hsic import HSIC
-from bitmosaic.images import display_path, open_images
+from bitmosaic.images import display_path, folder_name, open_images
 from bitmosaic.metrics import clustering_scores
 from bitmosaic.run import Run, write_tables
-from bitmosaic.sheets import contact_sheet, overview
+from bitmosaic.sheets import TILE, contact_sheet, overview
 from bitmosaic.views import Views, read_views
 
 N_CENTRAL, N_FAR, N_OVERVIEW, MAX_SHEETS = 60, 12, 12, 200
@@ -47,33 +61,47 @@ def cluster(
     specs = view_specs(views, mirror)
     max_side = max_side or usual_side(specs)
     source = open_images(src)
+    check_labels(source, labels)
+    model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
+    model.check(len(source))
+    for spec in specs:
+        spec.open()
     arguments = {
-        "source": display_path(str(Path(source.name).resolve())),
+        "source": source_name(source),
+        "pictures": len(source),
+        "fingerprint": fingerprint(source),
         "clusters": n_clusters,
         "views": [spec.recipe() for spec in specs],
         "labels": labels,
         "max_side": max_side,
         "seed": seed,
     }
-    run = Run.begin(out, arguments)
-    if run.complete:
-        return run
-    start = time.perf_counter()
-    table = extract_views(
-        source,
-        run.folder / "views",
-        specs,
-        labels=labels,
-        max_side=max_side,
-        n_threads=n_threads,
-        strict=strict,
-        progress=lambda done, total: progress("extracting features", done, total),
-    )
-    skipped = (run.folder / "views" / SKIPPED).read_bytes()
-    write_whole(run.folder / SKIPPED, skipped)
-    if not run.done("extract"):
-        run.finish("extract", time.perf_counter() - start, images=table.n_rows, skipped=len(source) - table.n_rows)
-    return _cluster_views(run, table, source, n_clusters, seed, memory_limit, n_threads, progress)
+    run = Run.begin(out, as_json(arguments))
+    with locked(run.folder):
+        remove_unfinished(run.folder)
+        if not run.complete:
+            start = time.perf_counter()
+            table = extract_views(
+                source,
+                run.folder / "views",
+                specs,
+                labels=labels,
+                max_side=max_side,
+                n_threads=n_threads,
+                strict=strict,
+                progress=lambda done, total: progress("extracting features", done, total),
+            )
+            write_whole(run.folder / SKIPPED, (run.folder / "views" / SKIPPED).read_bytes())
+            if not run.done("extract"):
+                skipped = len(source) - table.n_rows
+                run.finish("extract", time.perf_counter() - start, images=table.n_rows, skipped=skipped)
+            _cluster_views(run, table, source, model, progress)
+    if strict and run.manifest["skipped"]:
+        raise InvalidDataError(
+            f"With strict, every picture must be readable; {run.manifest['skipped']} of this run are not. "
+            f"{run.folder / SKIPPED} has the causes."
+        )
+    return run
 
 
 def fit(
@@ -87,28 +115,35 @@ def fit(
     progress: Progress = quiet,
 ) -> Run:
     """A views folder (or any file that `read_views` reads) -> a run folder. Pictures are drawn if they can be found."""
-    table = read_views(views_folder)
-    where = str(Path(views_folder).resolve())
-    run = Run.begin(out, {"views_folder": where, "clusters": n_clusters, "seed": seed})
-    if run.complete:
-        return run
-    if not run.done("extract"):
-        run.finish("extract", 0.0, images=table.n_rows, skipped=0, views_folder=where)
-    return _cluster_views(run, table, find_source(Path(where)), n_clusters, seed, memory_limit, n_threads, progress)
+    where = Path(views_folder).resolve()
+    if (where / "views" / RECIPE).is_file():  # a run folder
+        where = where / "views"
+    table = read_views(where)
+    model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
+    model.check(table.n_rows)
+    shape = [table.n_rows, *table.widths]
+    arguments = {"views_folder": str(where), "shape": shape, "clusters": n_clusters, "seed": seed}
+    run = Run.begin(out, arguments)
+    with locked(run.folder):
+        remove_unfinished(run.folder)
+        if not run.complete:
+            if not run.done("extract"):
+                run.finish("extract", 0.0, images=table.n_rows, skipped=0, views_folder=str(where))
+            _cluster_views(run, table, find_source(where), model, progress)
+    return run
 
 
 def find_source(views_folder: Path):
     """The pictures behind a views folder, None if they are not known or not there any more."""
     try:
-        return open_images(json.loads((views_folder / RECIPE).read_text())["source"])
-    except (OSError, ValueError, KeyError, NotADirectoryError):
+        return open_images(read_recipe(views_folder / RECIPE)["source"])
+    except BitmosaicError:
         return None
 
 
-def _cluster_views(run, table, source, n_clusters, seed, memory_limit, n_threads, progress):
+def _cluster_views(run, table, source, model, progress):
     if not run.done("fit"):
         start = time.perf_counter()
-        model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
         model.fit(table, progress=lambda done, total: progress("learning codes and clusters", done, total))
         model.save(run.folder / "model.safetensors")
         weights = dict(zip(model.view_names_, model.view_weights_.round(4).tolist(), strict=True))
@@ -121,12 +156,11 @@ def _cluster_views(run, table, source, n_clusters, seed, memory_limit, n_threads
         start = time.perf_counter()
         drawn = draw_clusters(run, table, source, progress) if source is not None else 0
         run.finish("pictures", time.perf_counter() - start, sheets=drawn)
-    return run
 
 
 def write_results(run: Run, table: Views) -> dict[str, Any]:
     """Tables of every image and its cluster; returns what the manifest says of them."""
-    labels, distance, margin = run.model._model.nearest_two(run.model.codes_)
+    labels, distance, margin = run.model.nearest_of_codes(run.model.codes_)
     run.write_columns(codes=run.model.codes_, labels=labels, distances=distance)
     columns = {
         "path": [display_path(path) for path in run.paths],
@@ -160,7 +194,7 @@ def draw_clusters(run: Run, table: Views, source, progress: Progress) -> int:
         chosen.append((int(cluster_number), members, near, members[len(near) :][-N_FAR:]))
     rows = {int(row) for _, _, near, far in chosen for row in (*near, *far)}
     positions = {row: position[run.paths[row]] for row in rows if run.paths[row] in position}
-    images = source.read_many(positions.values(), max_side=256)
+    images = source.thumbnails(positions.values(), TILE)
     shown = {row: images[p] for row, p in positions.items() if p in images}
 
     (run.folder / "clusters").mkdir(exist_ok=True)
@@ -196,12 +230,11 @@ def predict(
 
     The confidence is 1 - distance / distance of the second cluster: 0 where two are equally near, 1 on a center.
     """
-    recipe = run_recipe(run)
-    specs = [ViewSpec(view["name"], view["extractor"], view["options"]) for view in recipe["views"]]
+    specs, max_side = run_views(run)
     source = open_images(src)
     extractors = [spec.open() for spec in specs]
     parts, paths, skipped = [], [], []
-    for batch in source.batches(1024, 0, recipe["max_side"], n_threads, strict):
+    for batch in source.batches(BATCH, 0, max_side, n_threads, strict):
         skipped += [(s.path, s.cause) for _, s in batch.skipped]
         if len(batch.positions):
             features = extract_features(extractors, batch.images, n_threads)
@@ -224,13 +257,27 @@ def predict(
 
 def run_recipe(run: Run) -> dict[str, Any]:
     """How the features of a run were made."""
+    if not run.done("fit"):
+        raise InvalidDataError(f"The run in {run.folder} was stopped before its fit; finish it first.")
     path = run.views_folder / RECIPE
     if not path.is_file():
         raise MissingFileError(
             f"New pictures need the extractors of the run; {run.folder} was fitted on features of unknown making. "
             "Use HSIC.load(…).predict on features made in the same way."
         )
-    return json.loads(path.read_text())
+    return read_recipe(path)
+
+
+def run_views(run: Run) -> tuple[list[ViewSpec], int]:
+    """The views of a run, checked to be made as they were, and the size of their pictures."""
+    recipe = run_recipe(run)
+    specs = [ViewSpec(view["name"], view["extractor"], view["options"]) for view in recipe["views"]]
+    for spec, made in zip(specs, recipe["views"], strict=True):
+        if as_json(spec.recipe()) != made:
+            raise InvalidDataError(
+                f"View {spec.name!r} must be made as at the fit; its model file has changed or is gone."
+            )
+    return specs, recipe["max_side"]
 
 
 def evaluate(run: Run, labels: Any = "folder") -> dict[str, float]:
@@ -240,15 +287,23 @@ def evaluate(run: Run, labels: Any = "folder") -> dict[str, float]:
 
 def true_labels(run: Run, labels: Any) -> np.ndarray:
     if isinstance(labels, str) and labels == "folder":
-        if run.views.paths is None:
-            raise InvalidDataError("Labels from folders need the paths of the images, and this run has none.")
-        return np.array([Path(path).parent.name for path in run.paths])
+        names = [folder_name(path) for path in run.paths]
+        if len(set(names)) < 2:
+            raise InvalidDataError(
+                "Labels from folders need pictures in several folders; those of this run are in one."
+            )
+        return np.array(names)
     path = Path(labels)
     if not path.is_file():
         raise MissingFileError(f"Labels are 'folder', a .csv or a .npy file; there is no file {path}.")
-    if path.suffix == ".csv":
-        return _labels_from_csv(run, path)
-    values = np.load(path, allow_pickle=False)
+    try:
+        values = _labels_from_csv(run, path) if path.suffix == ".csv" else np.load(path, allow_pickle=False)
+    except BitmosaicError:
+        raise
+    except (ValueError, OSError, EOFError, csv.Error) as error:
+        raise FileFormatError(
+            f"Labels are 'folder', a .csv or a .npy file; {path} cannot be read ({error})."
+        ) from error
     if len(values) != len(run.paths):
         raise InvalidDataError(
             f"There must be one label for each of {len(run.paths)} images; {path} has {len(values)}."
@@ -257,8 +312,6 @@ def true_labels(run: Run, labels: Any) -> np.ndarray:
 
 
 def _labels_from_csv(run: Run, path: Path) -> np.ndarray:
-    import csv
-
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         if not {"path", "label"} <= set(reader.fieldnames or ()):

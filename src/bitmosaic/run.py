@@ -22,7 +22,7 @@ import numpy as np
 
 from bitmosaic import __version__
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
-from bitmosaic.files import remove_unfinished, whole_file, write_json, write_whole
+from bitmosaic.files import whole_file, write_json, write_whole
 from bitmosaic.hsic import HSIC
 from bitmosaic.views import Views, read_views
 
@@ -57,13 +57,16 @@ class Run:
             }
             write_json(folder / "manifest.json", manifest)
         run = cls(folder)
-        remove_unfinished(folder)
-        changed = sorted(key for key in arguments if run.manifest["arguments"].get(key) != arguments[key])
-        if changed:
-            was = ", ".join(f"{key} {run.manifest['arguments'].get(key)!r}" for key in changed)
+        old = run.manifest["arguments"]
+        changed = [key for key in arguments if old.get(key) != arguments[key]]
+        if changed and not run.manifest["seconds"]:  # nothing is there yet that the old arguments have made
+            run.manifest["arguments"] = arguments
+            write_json(folder / "manifest.json", run.manifest)
+        elif changed:
+            was = ", ".join(dict.fromkeys(_in_words(key, old.get(key)) for key in changed))
             raise InvalidDataError(
                 f"A run goes on only with the arguments it was begun with; {folder} has {was}. "
-                f"Choose another folder, or use its features: bitmosaic fit {folder / 'views'} --out OTHER."
+                f"Choose another folder, or use its features: bitmosaic fit {folder} --clusters K --out OTHER."
             )
         return run
 
@@ -113,6 +116,15 @@ class Run:
                 np.lib.format.write_array(file, np.ascontiguousarray(values), allow_pickle=False)
 
 
+def _in_words(key: str, value: Any) -> str:
+    """An argument of a run, for a person."""
+    if key in ("pictures", "fingerprint", "shape"):
+        return "other data: they have changed since"
+    if key == "views" and isinstance(value, list):
+        return f"views {', '.join(view['name'] for view in value)}" if value else "no views"
+    return f"{key.replace('_', ' ')} {value if value is not None else 'not given'}"
+
+
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
@@ -149,7 +161,7 @@ def write_tables(folder, columns: dict[str, Any], stem: str = "clusters") -> Non
 
 
 def _plain(values: Any) -> Any:
-    """Floats as short as they are exact in float32."""
+    """Floats with four digits."""
     if isinstance(values, np.ndarray) and values.dtype.kind == "f":
         return [f"{value:.4g}" for value in values]
     return values.tolist() if isinstance(values, np.ndarray) else values

@@ -10,7 +10,7 @@ INK, FAINT, PAPER = (32, 36, 48), (120, 124, 134), (250, 250, 248)
 
 
 def tile(image: np.ndarray, size: int = TILE) -> Image.Image:
-    """A picture in the middle of a square; small ones are enlarged with whole pixels to see."""
+    """A picture in the middle of a square; a small one is enlarged."""
     picture = Image.fromarray(image)
     scale = size / max(picture.size)
     target = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))

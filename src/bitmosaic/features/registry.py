@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError
+from bitmosaic.errors import BitmosaicError, DataTypeError, InvalidDataError, ParameterError
 from bitmosaic.threads import available_threads, in_order, single_threaded_blas
 
 BUILT_IN = {
@@ -141,7 +141,7 @@ def extract(
 
     def rows_of(piece: list[int]) -> list[np.ndarray]:
         batch = np.stack([images[i] for i in piece])  # (b, h, w, 3)
-        return [_checked_rows(extractor, extractor(batch), len(piece)) for extractor in extractors]
+        return [_rows(extractor, batch) for extractor in extractors]
 
     with single_threaded_blas():
         pieces = list(_pieces(shapes))
@@ -174,11 +174,20 @@ def _checked_shape(image: np.ndarray, i: int) -> tuple[int, int]:
     return image.shape[0], image.shape[1]
 
 
-def _checked_rows(extractor: Extractor, rows: np.ndarray, n_images: int) -> np.ndarray:
-    if rows.shape != (n_images, extractor.width):
+def _rows(extractor: Extractor, batch: np.ndarray) -> np.ndarray:
+    """What the extractor makes of a batch; an error if it fails or breaks its promise."""
+    try:
+        rows = extractor(batch)
+    except BitmosaicError:
+        raise
+    except Exception as error:
+        raise InvalidDataError(
+            f"Extractor {extractor.name!r} failed on images of {batch.shape[1:]}: {type(error).__name__}: {error}."
+        ) from error
+    if rows.shape != (len(batch), extractor.width):
         raise InvalidDataError(
             f"Extractor {extractor.name!r} promised one row of {extractor.width} numbers per image; "
-            f"for {n_images} images it gave the shape {rows.shape}."
+            f"for {len(batch)} images it gave the shape {rows.shape}."
         )
     return rows
 

@@ -72,6 +72,15 @@ def fit(image: Image.Image, max_side: int | None) -> Image.Image:
     return image.resize((max_side, max_side), Image.Resampling.LANCZOS, reducing_gap=2.0)
 
 
+def shrink(image: np.ndarray, side: int) -> np.ndarray:
+    """An array of a picture, reduced in its proportions to at most `side` pixels a side."""
+    if max(image.shape[:2]) <= side:
+        return image
+    picture = Image.fromarray(image)
+    picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+    return to_array(picture)
+
+
 def refuse_bomb(width: int, height: int) -> None:
     """Pillow only warns above its limit and refuses above twice the limit; here the limit is the limit."""
     limit = Image.MAX_IMAGE_PIXELS

@@ -57,8 +57,9 @@ def find_pictures(root: str) -> list[str]:
     """Every picture below `root`, as a path relative to it, with slashes, sorted by the bytes of the path.
 
     A picture is a file that begins like one, or is named like one (then a bad one is reported, not passed over).
-    Names with a leading dot are left out. Links are followed; each folder is read once, under its own name if it has
-    one below `root`. A folder that may not be read stands among the pictures, to be reported.
+    Names with a leading dot, and folders that bitmosaic made, are left out. Links are followed; each folder is read
+    once, under its own name if it has one below `root`. A folder that may not be read stands among the pictures, to
+    be reported.
     """
     found: list[str] = []
     folders = [""]
@@ -81,6 +82,8 @@ def find_pictures(root: str) -> list[str]:
                         continue
                     path = f"{folder}/{entry.name}" if folder else entry.name
                     if _is_folder(entry):
+                        if _is_ours(entry.path):
+                            continue
                         (linked if entry.is_symlink() else folders).append(path)
                     elif has_picture_suffix(path) or _begins_like_a_picture(entry):
                         found.append(path)
@@ -91,6 +94,15 @@ def find_pictures(root: str) -> list[str]:
                 raise
             found.append(folder)
     return sorted(found, key=os.fsencode)
+
+
+def _is_ours(folder: str) -> bool:
+    """Whether bitmosaic made this folder: a run's contact sheets are not pictures to cluster."""
+    try:
+        with open(os.path.join(folder, "manifest.json"), "rb") as file:
+            return b'"format": "bitmosaic-' in file.read(200)
+    except OSError:
+        return False
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import ImageError, ParameterError
-from bitmosaic.images.decode import cause_of, decode, quiet_pillow
+from bitmosaic.images.decode import cause_of, decode, quiet_pillow, shrink
 from bitmosaic.threads import available_threads, in_order
 
 PIECE_SIZE = 64
@@ -118,20 +118,35 @@ class ImageSource:
         """Some pictures by their positions, in one pass over the source; bad ones are left out."""
         return {i: image for i, image in self._read(positions, max_side) if not isinstance(image, Skipped)}
 
-    def _read(self, positions: Iterable[int], max_side: int | None) -> list[tuple[int, np.ndarray | Skipped]]:
+    def thumbnails(self, positions: Iterable[int], side: int) -> dict[int, np.ndarray]:
+        """As `read_many`, each reduced in its proportions to at most `side` pixels a side."""
+        small = self._read(positions, None, lambda image: shrink(image, side))
+        return {i: image for i, image in small if not isinstance(image, Skipped)}
+
+    def _read(
+        self, positions: Iterable[int], max_side: int | None, then: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> list[tuple[int, np.ndarray | Skipped]]:
         wanted = sorted({int(position) for position in positions})
         check_max_side(max_side)
         if wanted and not 0 <= wanted[0] <= wanted[-1] < len(self):
             raise ParameterError(f"Positions go from 0 to {len(self) - 1}; got {wanted[0]} to {wanted[-1]}.")
-        with closing(self._decoded(wanted, PIECE_SIZE, max_side, available_threads())) as pieces:
+        with closing(self._decoded(wanted, PIECE_SIZE, max_side, available_threads(), then)) as pieces:
             return [result for piece in pieces for result in piece]
 
     def _decoded(
-        self, positions: Sequence[int], piece_size: int, max_side: int | None, n_threads: int
+        self,
+        positions: Sequence[int],
+        piece_size: int,
+        max_side: int | None,
+        n_threads: int,
+        then: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> Generator[list[tuple[int, np.ndarray | Skipped]], None, None]:
         def decode_piece(piece: Piece) -> list[tuple[int, np.ndarray | Skipped]]:
             with quiet_pillow():
-                return [(i, self._picture(i, content, max_side)) for i, content in piece]
+                pictures = [(i, self._picture(i, content, max_side)) for i, content in piece]
+            if then is None:
+                return pictures
+            return [(i, p if isinstance(p, Skipped) else then(p)) for i, p in pictures]
 
         # Closed from right to left: the threads are done before what they read from goes.
         with (

@@ -64,7 +64,7 @@ def test_bench_quality_tells_hsic_beside_kmeans_and_stores_the_labels(blobs, tmp
 
     summary = summarise(load(tmp_path / "raw.json"))
     assert summary["blobs", "KMeans"]["nmi"] == (1.0, 0.0)
-    assert len(summary) == 3
+    assert len(summary) == 4
 
 
 def test_bench_memory_stays_under_its_limit():

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from bitmosaic import HSIC
-from bitmosaic.errors import BitmosaicError, ParameterError, ViewMismatchError
+from bitmosaic.errors import BitmosaicError, FileFormatError, ModelFileError, ParameterError, ViewMismatchError
 
 SMALL = {"n_bits": 16, "n_anchors": 20, "random_state": 0}
 RNG = np.random.default_rng(0)
@@ -296,3 +296,27 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was():
     assert model.view_names_ == ["a", "b"]
     assert model.n_features_in_ == 8
     np.testing.assert_array_equal(model.predict({"a": A, "b": B}), labels)
+
+
+def test_the_columns_of_a_data_frame_must_be_those_of_the_fit(tmp_path):
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(60, 3)), columns=["x", "y", "z"])
+    model = HSIC(2, n_anchors=10, max_iter=50, random_state=0).fit({"a": table, "b": rng.normal(size=(60, 2))})
+    model.save(tmp_path / "model")
+    for fitted in (model, HSIC.load(tmp_path / "model")):
+        assert fitted.predict({"a": table}).shape == (60,)
+        with pytest.raises(ViewMismatchError, match="those of view 'a' are not"):
+            fitted.predict({"a": table[["z", "y", "x"]]})
+
+
+def test_what_is_no_path_is_refused(tmp_path):
+    model = HSIC(2, n_anchors=10, max_iter=50, random_state=0).fit(np.random.default_rng(0).normal(size=(60, 2)))
+    for path in (None, 3, tmp_path / ("x" * 300)):
+        with pytest.raises(ModelFileError):
+            model.save(path)
+        with pytest.raises(ModelFileError):
+            HSIC.load(path)
+    with pytest.raises(FileFormatError, match="this is none"):
+        HSIC(2).fit("x" * 5000)

@@ -1,10 +1,8 @@
 """The HSIC estimator: translates parameters, calls the solver, keeps the result."""
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import fields
 from numbers import Integral, Real
-from os import PathLike
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
@@ -12,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
+from bitmosaic import fitted_views
 from bitmosaic.errors import ParameterError, ViewMismatchError
 from bitmosaic.model_file import complete, read_model, require, require_arrays, require_labels, write_model
 from bitmosaic.parameters import as_json, check_enough, check_fitted, check_parameters, generator
@@ -19,7 +18,7 @@ from bitmosaic.solver.memory import parse_memory
 from bitmosaic.solver.model import Model
 from bitmosaic.solver.train import Options, train
 from bitmosaic.threads import available_threads
-from bitmosaic.views import Views, as_views
+from bitmosaic.views import as_views
 
 AUTO_TRAIN_SIZE = 50_000
 FIXED_STEPS = 4  # that a fit reports beside its iterations
@@ -207,7 +206,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
         trained = train(views, options, generator(self.random_state), report)
         self._check_columns(X, views, reset=True)
-        self._keep(trained.model, views.names)
+        self._keep(trained.model, views.names, views.columns)
         self.labels_, self.codes_ = trained.labels, trained.codes
         self.view_weights_, self.n_iter_ = trained.alpha, trained.n_iter
         self.objective_history_, self.objective_ = trained.history, trained.history[-1][2]
@@ -250,8 +249,9 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         }
         return Options(**given)
 
-    def _keep(self, model, view_names):
+    def _keep(self, model, view_names, columns):
         self._model, self.view_names_ = model, list(view_names)
+        self._columns = columns or (None,) * len(view_names)
         self.cluster_centers_ = model.centers
         self._n_features_out = model.centers.shape[1]
 
@@ -304,36 +304,14 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         """The given views, and which of the fitted ones they are."""
         check_fitted(self)
         views = as_views(X)
-        fitted = self.view_names_
-        if isinstance(X, Mapping | Views | str | PathLike):
-            unknown = [name for name in views.names if name not in fitted]
-            if unknown:
-                raise ViewMismatchError(
-                    f"Views must be among those the model was fitted on, {fitted}; got {unknown}. Rename or drop them."
-                )
-            numbers = [fitted.index(name) for name in views.names]
-        elif len(views) == len(fitted):
-            numbers = list(range(len(fitted)))
-        else:
-            raise ViewMismatchError(
-                f"A list of views must have all of {fitted}, in this order; got {len(views)} views. "
-                "Pass a dict of name -> array to use some of them."
-            )
+        numbers = fitted_views.match(X, views, self.view_names_)
         self._check_columns(X, views, reset=False)
-        for name, width, v in zip(views.names, views.widths, numbers, strict=True):
-            expected = self._model.widths[v]
-            if width != expected:
-                raise ViewMismatchError(
-                    f"A view must have as many columns as at fit; view {name!r} had {expected}, got {width}. "
-                    "Was it made by another extractor?"
-                )
-        in_order = np.argsort(numbers)  # so that the order of a dict does not matter to the last bit
-        views = Views(tuple(views.names[i] for i in in_order), tuple(views.arrays[i] for i in in_order))
-        return views, sorted(numbers)
+        fitted_views.check(views, numbers, self.view_names_, self._model.widths, self._columns)
+        return fitted_views.in_order(views, numbers)
 
     def _check_columns(self, X, views, reset):
         """scikit-learn's checks of names and number of columns, for input that is one table."""
-        if len(views) == 1 and not isinstance(X, Mapping | Views | str | PathLike | list | tuple):
+        if len(views) == 1 and not fitted_views.names_its_views(X) and not isinstance(X, list | tuple):
             try:
                 validate_data(self, X, reset=reset, skip_check_array=True)
             except ValueError as error:
@@ -351,6 +329,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         facts = {
             "parameters": as_json(self.get_params()),
             "view_names": self.view_names_,
+            "columns": [names and list(names) for names in self._columns],
             "gammas": gammas,
             "n_iter": self.n_iter_,
             "objective_history": [list(entry) for entry in self.objective_history_],
@@ -390,7 +369,9 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         require(all(isinstance(name, str) for name in column_names), "its columns have no names", path)
         require(len(column_names) in (0, columns), f"it names {len(column_names)} of {columns} columns", path)
 
-        self._keep(model, names)
+        columns_of_views = tuple(names and tuple(map(str, names)) for names in facts["columns"])
+        require(len(columns_of_views) == m, "its columns are not those of its views", path)
+        self._keep(model, names, columns_of_views)
         self.labels_, self.codes_, self.view_weights_ = arrays["labels"], arrays["codes"], arrays["view_weights"]
         self.n_iter_, self.n_features_in_ = int(facts["n_iter"]), columns
         self.objective_history_ = [(int(i), str(step), float(value)) for i, step, value in facts["objective_history"]]

@@ -122,7 +122,7 @@ def complete(path: str | os.PathLike[str]) -> Iterator[None]:
 def _usable_path(path: str | os.PathLike[str]) -> Path:
     try:
         usable = b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, TypeError):
         usable = False
     if not usable:
         raise ModelFileError(f"A model file needs a path of ordinary text; got {path!r}. Choose another name.")
@@ -207,9 +207,9 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
 
 def _replace_file(path: Path, content: bytes) -> None:
     """At every moment `path` is the old file or the new one."""
-    if path.is_dir():
-        raise ModelFileError(f"The model cannot be written to {path}, which is a folder. Name a file inside it.")
     try:
+        if path.is_dir():
+            raise ModelFileError(f"The model cannot be written to {path}, which is a folder. Name a file inside it.")
         write_whole(path, content)
     except OSError as error:
         raise ModelFileError(

@@ -60,7 +60,9 @@ def cluster(
     """Pictures -> a run folder. A run that was stopped goes on where it was; a finished one is returned as it is."""
     specs = view_specs(views, mirror)
     max_side = max_side or usual_side(specs)
+    progress("finding pictures", 0, 0)
     source = open_images(src)
+    progress("finding pictures", len(source), len(source))
     check_labels(source, labels)
     model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
     model.check(len(source))
@@ -194,7 +196,9 @@ def draw_clusters(run: Run, table: Views, source, progress: Progress) -> int:
         chosen.append((int(cluster_number), members, near, members[len(near) :][-N_FAR:]))
     rows = {int(row) for _, _, near, far in chosen for row in (*near, *far)}
     positions = {row: position[run.paths[row]] for row in rows if run.paths[row] in position}
+    progress("reading pictures of clusters", 0, 0)
     images = source.thumbnails(positions.values(), TILE)
+    progress("reading pictures of clusters", len(images), len(images))
     shown = {row: images[p] for row, p in positions.items() if p in images}
 
     (run.folder / "clusters").mkdir(exist_ok=True)

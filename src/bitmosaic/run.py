@@ -15,6 +15,7 @@ import json
 import platform
 from datetime import UTC, datetime
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ class Run:
                 "version": VERSION,
                 "bitmosaic": __version__,
                 "python": platform.python_version(),
-                "numpy": np.__version__,
+                "packages": {name: version(name) for name in ("numpy", "scipy", "scikit-learn", "numba", "pillow")},
                 "begun": datetime.now(UTC).isoformat(timespec="seconds"),
                 "arguments": arguments,
                 "seconds": {},
@@ -81,7 +82,7 @@ class Run:
 
     def finish(self, stage: str, seconds: float, **facts: Any) -> None:
         """Note that a stage is done, how long it took, and what is to be known of it."""
-        self.manifest["seconds"][stage] = round(seconds, 3)
+        self.manifest["seconds"][stage] = round(seconds, 3)  # of the attempt that finished it
         self.manifest |= facts
         write_json(self.folder / "manifest.json", self.manifest)
 

@@ -1,11 +1,15 @@
 """Pictures of clusters: a contact sheet for each, and an overview of all."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 TILE, GAP, MARGIN, TEXT = 72, 4, 16, 250  # pixels
+SYSTEM_FONTS = ("NotoSansCJK-Regular.ttc", "DejaVuSans.ttf", "NotoSans-Regular.ttf", "Arial Unicode.ttf", "Arial.ttf")
 INK, FAINT, PAPER = (32, 36, 48), (120, 124, 134), (250, 250, 248)
 
 
@@ -34,13 +38,13 @@ def contact_sheet(
     width = 2 * MARGIN + columns * step - GAP
     sheet = Image.new("RGB", (width, head + (rows + far_rows) * step + gap + MARGIN - GAP), PAPER)
     draw = ImageDraw.Draw(sheet)
-    draw.text((MARGIN, 12), title, INK, font=ImageFont.load_default(20))
-    draw.text((MARGIN, 38), subtitle, FAINT, font=ImageFont.load_default(13))
+    draw.text((MARGIN, 12), title, INK, font=font(20, title))
+    draw.text((MARGIN, 38), subtitle, FAINT, font=font(13, subtitle))
     for i, image in enumerate(central):
         sheet.paste(tile(image), (MARGIN + i % columns * step, head + i // columns * step))
     if far:
         y = head + rows * step
-        draw.text((MARGIN, y + 10), "farthest from the center", FAINT, font=ImageFont.load_default(13))
+        draw.text((MARGIN, y + 10), "farthest from the center", FAINT, font=font(13))
         for i, image in enumerate(far):
             sheet.paste(tile(image), (MARGIN + i % columns * step, y + gap + i // columns * step))
     return sheet
@@ -53,21 +57,32 @@ def overview(title: str, rows: Sequence[tuple[str, str, Sequence[np.ndarray]]], 
     width = MARGIN + TEXT + columns * step + MARGIN - GAP
     sheet = Image.new("RGB", (width, head + len(rows) * step + MARGIN - GAP), PAPER)
     draw = ImageDraw.Draw(sheet)
-    draw.text((MARGIN, 16), title, INK, font=ImageFont.load_default(20))
+    draw.text((MARGIN, 16), title, INK, font=font(20, title))
     for number, (name, facts, images) in enumerate(rows):
         y = head + number * step
-        draw.text((MARGIN, y + 16), fitted(draw, name, 17, TEXT - MARGIN), INK, font=ImageFont.load_default(17))
-        draw.text((MARGIN, y + 38), fitted(draw, facts, 13, TEXT - MARGIN), FAINT, font=ImageFont.load_default(13))
+        draw.text((MARGIN, y + 16), fitted(draw, name, 17, TEXT - MARGIN), INK, font=font(17, name))
+        draw.text((MARGIN, y + 38), fitted(draw, facts, 13, TEXT - MARGIN), FAINT, font=font(13))
         for i, image in enumerate(images[:columns]):
             sheet.paste(tile(image), (MARGIN + TEXT + i * step, y))
     return sheet
 
 
 def fitted(draw: ImageDraw.ImageDraw, text: str, size: int, width: int) -> str:
-    """The text, cut with an ellipsis where it is longer than `width` pixels."""
-    font = ImageFont.load_default(size)
-    if draw.textlength(text, font=font) <= width:
+    """The text, its first words cut with an ellipsis where it is longer than `width` pixels; the last one stays."""
+    chosen = font(size, text)
+    if draw.textlength(text, font=chosen) <= width:
         return text
-    while text and draw.textlength(text + "…", font=font) > width:
-        text = text[:-1]
-    return text + "…"
+    head, _, tail = text.rpartition(" ")
+    while head and draw.textlength(f"{head}… {tail}", font=chosen) > width:
+        head = head[:-1]
+    return f"{head}… {tail}"
+
+
+@lru_cache
+def font(size: int, text: str = "") -> Any:
+    """Pillow's own font, or one of the system's for letters that it lacks."""
+    if not text.isascii():
+        for name in SYSTEM_FONTS:
+            with suppress(OSError):
+                return ImageFont.truetype(name, size)
+    return ImageFont.load_default(size)

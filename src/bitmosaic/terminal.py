@@ -28,8 +28,8 @@ def progress_bars() -> Iterator[Any]:
 
         def show(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
-                tasks[stage] = progress.add_task(stage, total=total or None, completed=done, start=True)
-            progress.update(tasks[stage], completed=done, total=total)
+                tasks[stage] = progress.add_task(stage, total=total or None, completed=done)
+            progress.update(tasks[stage], completed=done, total=total or None)
 
         try:
             yield show

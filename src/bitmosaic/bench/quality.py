@@ -20,11 +20,17 @@ from bitmosaic.metrics import clustering_scores
 from bitmosaic.views import read_rows, read_views
 
 
-def kmeans(views, n_clusters, seed):
+def kmeans(views, n_clusters, seed, balanced=False):
     """scikit-learn's k-means, best of 10, on the standardised, concatenated views."""
     everything = slice(0, views.n_rows)
-    X = np.hstack([StandardScaler().fit_transform(read_rows(array, everything)) for array in views.arrays])
+    standard = [StandardScaler().fit_transform(read_rows(array, everything)) for array in views.arrays]
+    X = np.hstack([X / np.sqrt(X.shape[1]) if balanced else X for X in standard])
     return KMeans(n_clusters, n_init=10, random_state=seed).fit_predict(X)
+
+
+def balanced_kmeans(views, n_clusters, seed):
+    """The same, every view with the same total variance, however many columns it has."""
+    return kmeans(views, n_clusters, seed, balanced=True)
 
 
 def hsic(views, n_clusters, seed):
@@ -35,7 +41,7 @@ def paper(views, n_clusters, seed):
     return HSIC.paper(n_clusters, random_state=seed).fit_predict(views)
 
 
-METHODS = {"KMeans": kmeans, "HSIC": hsic, "HSIC.paper": paper}
+METHODS = {"KMeans": kmeans, "KMeans bal.": balanced_kmeans, "HSIC": hsic, "HSIC.paper": paper}
 
 
 @dataclass(frozen=True)

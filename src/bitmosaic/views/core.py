@@ -32,6 +32,7 @@ class Views:
     arrays: tuple[Rows, ...]  # each (n, d_v)
     labels: np.ndarray | None = None  # (n,) true classes, integers or strings, where known
     paths: tuple[str, ...] | None = None  # what each row is, where known
+    columns: tuple[tuple[str, ...] | None, ...] | None = None  # names of the columns of each view, where known
 
     def __post_init__(self) -> None:
         names, arrays = tuple(self.names), tuple(self.arrays)

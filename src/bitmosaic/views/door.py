@@ -1,6 +1,7 @@
 """Whatever a user passes -> Views. Validation happens here, once."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,12 +26,20 @@ def as_views(data: Any) -> Views:
         return read_views(data)
     if isinstance(data, Mapping) and not hasattr(data, "shape"):  # SciPy's dok matrices are dicts with a shape
         names = tuple(data)
-        return Views(names, tuple(_as_rows(data[name], f"View {name!r}: ") for name in names))
+        arrays = tuple(_as_rows(data[name], f"View {name!r}: ") for name in names)
+        return Views(names, arrays, columns=tuple(_columns(data[name]) for name in names))
     if isinstance(data, list | tuple) and _is_list_of_views(data):
         names = tuple(f"view{i}" for i in range(len(data)))
         named = zip(names, data, strict=True)
-        return Views(names, tuple(_as_rows(array, f"View {name!r}: ") for name, array in named))
+        arrays = tuple(_as_rows(array, f"View {name!r}: ") for name, array in named)
+        return Views(names, arrays, columns=tuple(map(_columns, data)))
     return Views(("view0",), (_as_rows(data, ""),))
+
+
+def _columns(table: Any) -> tuple[str, ...] | None:
+    """The names of a data frame's columns."""
+    names = getattr(table, "columns", None)
+    return None if names is None else tuple(map(str, names))
 
 
 def _is_list_of_views(data: list | tuple) -> bool:
@@ -85,7 +94,8 @@ def _check_array(array: Any, whose: str) -> np.ndarray:
     except BitmosaicError:
         raise
     except ValueError as error:
-        reason = str(error)
+        # scikit-learn prints the whole array between its two sentences
+        reason = re.sub(r":?\s*\n\s*array=.*\.\n", ". ", str(error), flags=re.DOTALL)
         if reason.startswith("could not convert"):
             reason = f"A view must hold numbers only; {reason}. Leave out columns of text, or encode them."
         raise InvalidDataError(whose + reason) from error

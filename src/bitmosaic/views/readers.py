@@ -19,10 +19,14 @@ from bitmosaic.views.parquet import read_parquet
 
 def read_views(path: str | os.PathLike[str]) -> Views:
     """Views from a views folder, .npy, .npz, .mat, .h5/.hdf5 or .parquet. Large ones stay on disk."""
-    path = Path(path)
-    if not path.exists():
+    try:
+        path = Path(path)
+        there, is_folder = path.exists(), path.is_dir()
+    except (TypeError, ValueError, OSError) as error:
+        raise FileFormatError(f"Views are read from a path; this is none: {error}.") from error
+    if not there:
         raise MissingFileError(f"There is no file or folder {path}. Check the path, or extract the views first.")
-    reader = read_folder if path.is_dir() else READERS.get(path.suffix.lower())
+    reader = read_folder if is_folder else READERS.get(path.suffix.lower())
     if reader is None:
         raise FileFormatError(
             f"Views are read from a views folder or a file of type {', '.join(READERS)}; got {path.name!r}. "

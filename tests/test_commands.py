@@ -1,0 +1,103 @@
+"""Every command as a person types it: what it prints, what it writes, how it ends."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pictures import write_pictures
+
+COMMAND = [sys.executable, "-c", "from bitmosaic.cli import main; main()"]
+
+
+def run(*arguments, cwd, fails=False):
+    done = subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=300)
+    assert (done.returncode != 0) == fails, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with pictures, and a run made of them."""
+    place = tmp_path_factory.mktemp("place")
+    write_pictures(place / "photos", 12)
+    run("cluster", "photos", "--clusters", 3, "--labels", "folder", "--view", "ch", "--view", "hog", cwd=place)
+    return place
+
+
+def test_cluster_is_silent_but_for_its_result(place):
+    done = run("cluster", "photos", "-c", 3, "--labels", "folder", "--view", "ch", "--view", "hog", cwd=place)
+    assert done.stderr == ""
+    assert "36 images, 3 clusters" in done.stdout
+    assert "ACC 1.000" in done.stdout
+    assert "overview.png" in done.stdout
+
+
+def test_extract_and_fit_do_the_same_in_two_steps(place):
+    views = ["--view", "ch", "--view", "hog"]
+    done = run("extract", "photos", "--out", "views", "--labels", "folder", *views, "--json", cwd=place)
+    assert json.loads(done.stdout) == {"views": {"ch": 64, "hog": 1152}, "images": 36, "folder": "views"}
+    result = json.loads(run("fit", "views", "--clusters", 3, "--out", "fitted", "--json", cwd=place).stdout)
+    assert result["complete"]
+    labels = np.load(place / "run" / "labels.npy")
+    np.testing.assert_array_equal(np.load(place / "fitted" / "labels.npy"), labels)
+    again = json.loads(
+        run("fit", "run", "--clusters", 2, "--out", "two", "--json", cwd=place).stdout
+    )  # of a run folder
+    assert len(again["sizes"]) == 2
+
+
+def test_predict_prints_or_writes_a_cluster_and_a_confidence_for_each(place):
+    write_pictures(place / "new", 2, seed=5)
+    (place / "new" / "bad.jpg").write_bytes(b"no picture")
+    done = run("predict", "run", "new", cwd=place)
+    head, *rows = done.stdout.splitlines()
+    assert head.split("\t") == ["cluster", "confidence", "path"]
+    assert [row.split("\t")[2] for row in rows] == [
+        f"{kind}/000{i}.png" for kind in ("disc", "noise", "stripes") for i in (0, 1)
+    ]
+    assert "skipped bad.jpg" in done.stderr
+    result = json.loads(run("predict", "run", "new", "--json", "--out", "table", cwd=place).stdout)
+    assert [str(row["cluster"]) for row in result["predictions"]] == [row.split("\t")[0] for row in rows]
+    assert result["skipped"][0]["path"] == "bad.jpg"
+    assert (place / "table" / "predictions.csv").read_text().startswith("path,cluster,distance,margin,confidence")
+    assert "bad.jpg" in (place / "table" / "skipped.csv").read_text()
+
+
+def test_evaluate_and_info_tell_about_a_run(place):
+    assert json.loads(run("evaluate", "run", "--json", cwd=place).stdout)["acc"] == 1.0
+    assert "NMI 1.000" in run("evaluate", "run", cwd=place).stdout
+    assert "36 images, 3 clusters" in run("info", "run", cwd=place).stdout
+    assert "gist" in run("info", cwd=place).stdout
+    assert "lbp" in json.loads(run("info", "--json", cwd=place).stdout)["extractors"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["cluster", "nowhere", "-c", 3], "there is nothing at nowhere"),
+        (["cluster", "photos", "-c", 3, "--view", "sift", "--out", "x"], "no extractor 'sift'"),
+        (["cluster", "photos", "-c", 99, "--out", "x"], "n_samples=36 should be >= n_clusters=99"),
+        (["cluster", "photos", "-c", 4, "--view", "ch", "--view", "hog"], "has clusters 3, labels folder"),
+        (["cluster", "photos", "-c", 3, "--view", "deep=photos/none.onnx", "--out", "x"], "none.onnx"),
+        (["predict", "photos", "photos"], "A run folder has a manifest.json"),
+        (["evaluate", "run", "--labels", "nowhere.csv"], "there is no file nowhere.csv"),
+        (["info", "photos"], "A run folder has a manifest.json"),
+        (["fit", "photos/disc", "-c", 2, "--out", "x"], "holds none"),
+    ],
+)
+def test_a_mistake_ends_in_one_line(arguments, message, place):
+    done = run(*arguments, cwd=place, fails=True)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (place / "x").exists()
+
+
+def test_usage_errors_say_what_is_missing(place):
+    done = run("cluster", "photos", cwd=place, fails=True)
+    assert done.returncode == 2
+    assert "--clusters" in done.stderr

@@ -15,7 +15,7 @@ class RateColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.0f}/s" if speed and task.total and task.total > 1 else "", style="progress.data.speed")
+        return Text(f"{speed:,.0f}/s" if speed and speed >= 1 else "", style="progress.data.speed")
 
 
 @contextmanager

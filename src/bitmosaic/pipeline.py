@@ -224,7 +224,7 @@ def describe(number: int, members: np.ndarray, distances: np.ndarray, labels: np
         return f"Cluster {number}", facts
     names, counts = np.unique(labels[members], return_counts=True)
     best = counts.argmax()
-    return f"Cluster {number}: {names[best]} {counts[best] / len(members):.0%}", facts
+    return f"Cluster {number}: {names[best]} ({counts[best] / len(members):.0%})", facts
 
 
 def predict(

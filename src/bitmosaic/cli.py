@@ -178,7 +178,7 @@ def predict(
     from bitmosaic.run import Run, write_tables
     from bitmosaic.terminal import progress_bars
 
-    with progress_bars() as progress:
+    with progress_bars(goes_on=False) as progress:
         table, skipped = pipeline.predict(Run(run), src, n_threads=threads, strict=strict, progress=progress)
     if out:
         out.mkdir(parents=True, exist_ok=True)

@@ -19,8 +19,11 @@ class RateColumn(ProgressColumn):
 
 
 @contextmanager
-def progress_bars() -> Iterator[Any]:
-    """A callback (stage, done, total) that draws a bar for each stage on a terminal, and is silent elsewhere."""
+def progress_bars(goes_on: bool = True) -> Iterator[Any]:
+    """A callback (stage, done, total) that draws a bar for each stage on a terminal, and is silent elsewhere.
+
+    `goes_on`: the command, typed again after Ctrl-C, goes on where it was.
+    """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), RateColumn(), TimeRemainingColumn())
     tasks: dict[str, Any] = {}
@@ -35,7 +38,7 @@ def progress_bars() -> Iterator[Any]:
             yield show
         except KeyboardInterrupt:
             progress.stop()
-            console.print("Stopped. The same command goes on where it was.")
+            console.print("Stopped. The same command goes on where it was." if goes_on else "Stopped.")
             raise
 
 

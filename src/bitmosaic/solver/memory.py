@@ -49,7 +49,7 @@ class Needs:
         """Bytes beside the cached blocks, at the moment when most is needed: the start, or a pass over the data."""
         m, l, rows = len(self.widths), self.n_anchors, rows_per_block(self.widths)
         under_way = 1 if n_threads == 1 else n_threads + 2  # results of blocks, see `in_order`
-        model = 4 * l * sum(self.widths) + 8 * l * max(self.widths) + 8 * l * m * self.n_bits * (4 + under_way)
+        model = 4 * l * sum(self.widths) + 24 * l * max(self.widths) + 8 * l * m * self.n_bits * (4 + under_way)
         codes = self.n_train * (self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
         block = 4 * rows * (6 * max(self.widths) + (2 * m + 2) * l + 4 * self.n_bits)
         joint = (m * l) ** 2

@@ -1,6 +1,7 @@
 """A run folder: what `cluster` and `fit` write, and everything else reads.
 
-manifest.json      versions, arguments, timings, counts, scores; written after every stage
+manifest.json      versions, arguments, counts, scores, and the seconds of each stage (of the attempt that finished it);
+                   written after every stage
 views/             the views folder
 model.safetensors  the fitted HSIC, with codes and labels
 clusters.csv, clusters.parquet   path, cluster, distance, margin
@@ -81,8 +82,8 @@ class Run:
         return all(self.done(stage) for stage in STAGES)
 
     def finish(self, stage: str, seconds: float, **facts: Any) -> None:
-        """Note that a stage is done, how long it took, and what is to be known of it."""
-        self.manifest["seconds"][stage] = round(seconds, 3)  # of the attempt that finished it
+        """Note that a stage is done, how long the attempt that finished it took, and what is to be known of it."""
+        self.manifest["seconds"][stage] = round(seconds, 3)
         self.manifest |= facts
         write_json(self.folder / "manifest.json", self.manifest)
 

@@ -167,10 +167,10 @@ def test_other_widths_can_be_had(name, options, width):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("ch", {"bins": 0}, "bins must be a whole number of at least 1; got 0"),
-        ("ch", {"bins": True}, "bins must be a whole number of at least 1; got True"),
-        ("cm", {"grid": 2.5}, "grid must be a whole number of at least 1; got 2.5"),
-        ("corr", {"distances": (1, 0)}, "Each distance must be a whole number of at least 1; got 0"),
+        ("ch", {"bins": 0}, "ch: bins must be a whole number of at least 1; got 0"),
+        ("ch", {"bins": True}, "ch: bins must be a whole number of at least 1; got True"),
+        ("cm", {"grid": 2.5}, "cm: grid must be a whole number of at least 1; got 2.5"),
+        ("corr", {"distances": (1, 0)}, "corr: each distance must be a whole number of at least 1; got 0"),
     ],
 )
 def test_an_impossible_option_is_named(name, options, message):

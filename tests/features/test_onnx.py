@@ -297,7 +297,7 @@ def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(tmp_path):
 
 
 def test_no_threads_are_refused(tmp_path):
-    with pytest.raises(ParameterError, match=r"n_threads must be a whole number of at least 1; got 0"):
+    with pytest.raises(ParameterError, match=r"onnx: n_threads must be a whole number of at least 1; got 0"):
         OnnxExtractor(see_through(tmp_path / "m.onnx"), n_threads=0)
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bitmosaic.errors import ParameterError
-from bitmosaic.features.registry import register
+from bitmosaic.features.registry import check_count, register
 from bitmosaic.threads import row_ranges
 
 PIXELS_AT_ONCE = 2**15  # the planes of a piece stay in the processor's cache
@@ -42,12 +41,6 @@ def by_pieces(extract: Callable[[np.ndarray], np.ndarray], images: np.ndarray, w
     for rows in row_ranges(len(images), step):
         features[rows] = extract(images[rows])
     return features
-
-
-def at_least_one(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ParameterError(f"{name} must be a whole number of at least 1; got {value!r}.")
-    return int(value)
 
 
 def planes_of(images: np.ndarray) -> np.ndarray:
@@ -113,7 +106,8 @@ class ColorHistogram:
     name = "ch"
 
     def __init__(self, *, bins: int = 4, mirror: bool = False):
-        self.bins = at_least_one("bins", bins)
+        check_count("ch", "bins", bins)
+        self.bins = bins
         self.mirror = mirror
         self.width = self.bins**3
 
@@ -141,7 +135,8 @@ class ColorMoments:
     name = "cm"
 
     def __init__(self, *, grid: int = 5, mirror: bool = False):
-        self.grid = at_least_one("grid", grid)
+        check_count("cm", "grid", grid)
+        self.grid = grid
         self.mirror = mirror
         self.width = self.grid * self.grid * 9
 
@@ -176,7 +171,9 @@ class ColorCorrelogram:
     name = "corr"
 
     def __init__(self, *, distances: tuple[int, ...] = (1, 3, 5, 7), mirror: bool = False):
-        self.distances = tuple(at_least_one("Each distance", distance) for distance in distances)
+        for distance in distances:
+            check_count("corr", "each distance", distance)
+        self.distances = tuple(distances)
         self.mirror = mirror
         self.width = N_COLOURS * len(self.distances)
 

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import BitmosaicError, FileFormatError, MissingExtraError, MissingFileError, ParameterError
-from bitmosaic.features.color import at_least_one
-from bitmosaic.features.registry import register
+from bitmosaic.features.registry import check_count, register
 from bitmosaic.threads import in_order
 
 DEFAULT_SIZE = 224
@@ -75,7 +74,8 @@ class OnnxExtractor:
         self.path = Path(path)
         self.name = name or re.sub("[^A-Za-z0-9_-]+", "-", self.path.stem).strip("-_") or "onnx"
         self.mirror = mirror
-        self.n_threads = at_least_one("n_threads", n_threads)
+        check_count("onnx", "n_threads", n_threads)
+        self.n_threads = n_threads
         self._session = _open(self.path)
         pixels = self._only_input()
         self._input = pixels.name

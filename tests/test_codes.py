@@ -18,6 +18,7 @@ from bitmosaic.codes import (
     pack,
     unpack,
 )
+from bitmosaic.kernels import kernel
 
 SHAPES = [  # rows, centers, bytes
     (1, 1, 1),
@@ -225,3 +226,12 @@ def test_rows_out_of_order_in_memory_give_the_same_distances():
     np.testing.assert_array_equal(hamming_distances(codes[::-1], centers), expected[::-1])
     codes.flags.writeable = False
     np.testing.assert_array_equal(hamming_distances(codes, centers), expected)
+
+
+def test_a_kernel_works_where_numba_finds_no_place_to_keep_it(monkeypatch):
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+
+    def one_more(number):
+        return number + 1
+
+    assert kernel()(one_more)(1) == 2

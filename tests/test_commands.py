@@ -1,8 +1,12 @@
 """Every command as a person types it: what it prints, what it writes, how it ends."""
 
+import csv
 import json
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +21,18 @@ def run(*arguments, cwd, fails=False):
     assert (done.returncode != 0) == fails, done.stderr
     assert "Traceback" not in done.stderr
     return done
+
+
+# The modules are loaded by a first run: a user of no rights may not be allowed to read them.
+AS_NOBODY = """
+import os, sys
+from bitmosaic import cli, pipeline
+pipeline.cluster("good", "first", 2, views=["ch"])
+if os.geteuid() == 0:
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+sys.argv[0] = "bitmosaic"
+cli.main()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +117,27 @@ def test_usage_errors_say_what_is_missing(place):
     done = run("cluster", "photos", cwd=place, fails=True)
     assert done.returncode == 2
     assert "--clusters" in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights as on Unix")
+def test_what_may_not_be_read_is_skipped_with_its_cause():
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to other users
+        place = Path(folder)
+        write_pictures(place / "good", 2)
+        photos = write_pictures(place / "photos", 4)
+        (photos / "noise" / "0001.png").chmod(0)
+        (photos / "stripes" / "0002.png").rename(photos / "stripes" / "no suffix")
+        (photos / "stripes" / "no suffix").chmod(0)
+        if os.geteuid() == 0:
+            for entry in (place, *place.rglob("*")):
+                os.chown(entry, 65534, 65534)
+        (photos / "disc").chmod(0)
+        command = [sys.executable, "-c", AS_NOBODY, "cluster", "photos", "--clusters", "2", "--view", "ch"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=place, timeout=300)
+        (photos / "disc").chmod(0o700)  # or it cannot be removed
+        assert done.returncode == 0, done.stderr
+        assert "6 images, 2 clusters" in done.stdout
+        assert "3 pictures could not be read" in done.stdout
+        rows = list(csv.reader((place / "run" / "skipped.csv").open()))
+    names = ("disc", "noise/0001.png", "stripes/no suffix")
+    assert rows == [["path", "cause"], *([name, "permission denied"] for name in names)]

@@ -10,6 +10,18 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 
+def kernel(**options):
+    """Numba's njit, kept on disk where Numba finds a place: a read-only installation without a home has none."""
+
+    def compiled(function):
+        try:
+            return njit(cache=True, nogil=True, **options)(function)
+        except RuntimeError:
+            return njit(nogil=True, **options)(function)
+
+    return compiled
+
+
 @intrinsic
 def popcount(typing_context, word):
     """Set bits of a u64, through LLVM's ctpop: one instruction where the machine has it."""
@@ -20,7 +32,7 @@ def popcount(typing_context, word):
     return types.uint64(types.uint64), codegen
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def hamming_distances(codes, centers, out):
     """codes (n, w) u64 IN · centers (c, w) u64 IN · out (n, c) i32 OUT."""
     for i in range(codes.shape[0]):
@@ -31,7 +43,7 @@ def hamming_distances(codes, centers, out):
             out[i, j] = distance
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def nearest_centers(codes, centers, labels, distances):
     """codes (n, w) u64 IN · centers (c, w) u64 IN · labels (n,) i32 OUT · distances (n,) i32 OUT.
 
@@ -52,7 +64,7 @@ def nearest_centers(codes, centers, labels, distances):
         distances[i] = best
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def weighted_distances(codes, table, out):
     """codes (n, b) u8 IN · table (2b, 16, c) f32 IN: cost of each half-byte for each center · out (n, c) f32 OUT.
 
@@ -68,7 +80,7 @@ def weighted_distances(codes, table, out):
                 out[i, j] += table[2 * byte + 1, low, j]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def nearest_weighted(codes, table, labels, distances):
     """codes (n, b) u8 IN · table as above IN · labels (n,) i32 OUT · distances (n,) f32 OUT. Ties: lowest index."""
     sums = np.empty((1, table.shape[2]), np.float32)
@@ -82,7 +94,7 @@ def nearest_weighted(codes, table, labels, distances):
         distances[i] = sums[0, label]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def count_ones(codes, bits_of_byte, labels, counts):
     """codes (n, b) u8 IN · bits_of_byte (256, 8) i64 IN · labels (n,) i32 IN · counts (c, 8b) i64 INOUT."""
     for i in range(codes.shape[0]):
@@ -93,7 +105,7 @@ def count_ones(codes, bits_of_byte, labels, counts):
                 row[8 * byte + bit] += bits[bit]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def weigh_ones(codes, bits_of_byte, labels, weights, sums):
     """As count_ones, each sample counting weights (n,) f64 times · sums (c, 8b) f64 INOUT."""
     for i in range(codes.shape[0]):

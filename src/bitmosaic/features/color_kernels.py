@@ -1,9 +1,9 @@
 """Numba kernels of the colour features: serial, GIL released, compiled on first use; the caller allocates."""
 
-from numba import njit
+from bitmosaic.kernels import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def block_moments(planes, rows, columns, out):
     """planes (3, b, h, w) f32 IN · rows, columns (g, 2) i64 IN: first and end · out (b, g, g, 3, 3) f32 OUT.
 
@@ -45,7 +45,7 @@ def block_moments(planes, rows, columns, out):
                     out[i, row, column, channel, 2] = root if cubes > 0 else -root
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def auto_correlogram(colours, distances, same, out):
     """colours (b, h, w) u8 IN · distances (r,) i64 IN · same (h, w) u32 SCRATCH · out (b, c, r) f32 OUT.
 
@@ -70,7 +70,7 @@ def auto_correlogram(colours, distances, same, out):
             tally(colours[i], same, d, out[i, :, ring])
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def tally(colours, same, d, out):
     """colours (h, w) u8 IN · same (h, w) u32 IN: equal pairs found from each pixel · d i64 IN · out (c,) f32 OUT."""
     h, w = colours.shape

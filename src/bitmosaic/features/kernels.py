@@ -7,7 +7,8 @@ Loops that should run in vector registers touch few arrays each: the compiler mu
 """
 
 import numpy as np
-from numba import njit
+
+from bitmosaic.kernels import kernel
 
 f32 = np.float32
 
@@ -16,7 +17,7 @@ TURN = tuple(map(f32, (-6.334e-4, 3.43561e-3, -8.83404e-3, 1.529797e-2, -2.21174
 TURN_FIRST = f32(0.15915483)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def mirror_maximum(features, partner, out):
     """features (n, d) f32 IN · partner (d,) i64 IN: where the mirror image has feature j · out (n, d) f32 OUT."""
     for i in range(features.shape[0]):
@@ -28,7 +29,7 @@ def mirror_maximum(features, partner, out):
 # ---- LBP
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def pad_grey(image, grey):
     """image (h, w, 3) u8 IN · grey (h + 2, w + 2) u16 OUT: luminance × 256, the border repeated."""
     height, width = image.shape[0], image.shape[1]
@@ -42,7 +43,7 @@ def pad_grey(image, grey):
     grey[height + 1] = grey[height]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def lbp_codes(grey, codes):
     """grey (h + 2, w + 2) u16 IN · codes (h, w) u8 OUT: bit k is set where neighbour k is at least as light.
 
@@ -63,7 +64,7 @@ def lbp_codes(grey, codes):
             row[x] = code
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def lbp_counts(images, bin_of_code, rows, columns, grey, codes, counts):
     """images (n, h, w, 3) u8 IN · bin_of_code (256,) u8 IN · rows, columns (g, 2) i64 IN: first and end pixel of a cell
     · grey (h + 2, w + 2) u16, codes (h, w) u8 WORK · counts (n, g, g, bins) i32 OUT."""
@@ -82,7 +83,7 @@ def lbp_counts(images, bin_of_code, rows, columns, grey, codes, counts):
 # ---- HOG
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def pad_channels(image, planes):
     """image (h, w, 3) u8 IN · planes (3, h + 2, w + 2) f32 OUT: the border repeated."""
     height, width = image.shape[0], image.shape[1]
@@ -98,7 +99,7 @@ def pad_channels(image, planes):
         plane[height + 1] = plane[height]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def keep_stronger(plane, y, gradient):
     """plane (h + 2, w + 2) f32 IN · gradient (3, w) f32 INOUT: across, down, squared length. Ties: what was there.
 
@@ -114,7 +115,7 @@ def keep_stronger(plane, y, gradient):
         gradient[2, x] = max(length, squared)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def orientation_votes(gradient, bins_per_turn, soft, bins, votes):
     """gradient (3, w) f32 IN · soft f32 IN: 1 shares a vote with the next bin, 0 does not ·
     bins (w,) i32 OUT · votes (2, w) f32 OUT: for the bin and for the next one."""
@@ -143,7 +144,7 @@ def orientation_votes(gradient, bins_per_turn, soft, bins, votes):
         second[x] = share
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def gradient_votes(images, bins_per_turn, soft, planes, gradient, bins, votes):
     """images (n, h, w, 3) u8 IN · planes (3, h + 2, w + 2) f32, gradient (3, w) f32 WORK ·
     bins (n, h, w) i32 OUT · votes (n, h, 2, w) f32 OUT. A pixel's gradient is that of its strongest channel."""
@@ -156,7 +157,7 @@ def gradient_votes(images, bins_per_turn, soft, planes, gradient, bins, votes):
             orientation_votes(gradient, bins_per_turn, soft, bins[i, y], votes[i, y])
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def add_scaled(band, factor, cells, row):
     """band (g, s) f32 IN · cells (rows, g, s) f32 INOUT."""
     for b in range(band.shape[0]):
@@ -164,7 +165,7 @@ def add_scaled(band, factor, cells, row):
             cells[row, b, k] += factor * band[b, k]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def cell_histograms(bins, votes, rows, columns, band, cells, out):
     """bins (n, h, w) i32, votes (n, h, 2, w) f32 IN · rows ((h,) i64, (h,) f32), columns ((w,) i64, (w,) f32) IN: a
     pixel's cell, counted from a margin cell 0, and what goes to the next one · band (g + 2, slots) f32,
@@ -192,7 +193,7 @@ def cell_histograms(bins, votes, rows, columns, band, cells, out):
                     histogram[k % n_orientations] += cells[a + 1, b + 1, k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def normalise_cells(histograms, floor, clip, energy, out):
     """histograms (n, g, g, o) f32 IN · energy (g, g) f32 WORK · out (n, g, g, o) f32 OUT.
 
@@ -232,7 +233,7 @@ def normalise_cells(histograms, floor, clip, energy, out):
 # ---- GIST
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def grey_levels(images, level, out):
     """images (n, h, w, 3) u8 IN · level (256,) f32 IN: the value of each grey · out (n, h, w) f32 OUT."""
     for i in range(images.shape[0]):
@@ -242,7 +243,7 @@ def grey_levels(images, level, out):
                 out[i, y, x] = level[(grey + 128) >> 8]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def product(left, right, out):
     """left (a, b) f32, right (b, c) f32 IN · out (a, c) f32 OUT = left @ right. Zeros on the left cost little."""
     whole = left.shape[1] // 4 * 4
@@ -259,7 +260,7 @@ def product(left, right, out):
                 out[i, j] += left[i, k] * right[k, j]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def both_sides(left, images, right, work, out):
     """left (a, h), images (n, h, w), right (w, c) f32 IN · work (a, w) f32 WORK · out (n, a, c) f32 OUT."""
     for i in range(images.shape[0]):
@@ -267,7 +268,7 @@ def both_sides(left, images, right, work, out):
         product(work, right, out[i])
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def spectra(images, waves, cosines, sines, work, out):
     """images (n, s, s) f32 IN · waves (s, s) f32 IN: s / 2 cosines, then s / 2 negative sines, as columns ·
     cosines, sines (s / 2, s) f32 IN · work (3, s, s) f32 WORK ·
@@ -294,7 +295,7 @@ def spectra(images, waves, cosines, sines, work, out):
                 imaginary[zero + v, zero - u] = -ahead - behind
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def inverse_transform(real, imaginary, turns):
     """real, imaginary (m, l) f32 INOUT: m a power of two; the rows come out in bit-reversed order ·
     turns (m / 2, 2) f32 IN: cosine and sine of 2πj/m. Decimation in frequency, not scaled."""
@@ -315,7 +316,7 @@ def inverse_transform(real, imaginary, turns):
         span = half
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def pooled_energies(spectrum, places, weights, turns, cell_of_row, work, pooled, out):
     """Filter, go back to m × m points, and sum |response|² over the cells, for all orientations of one scale at once.
 

@@ -58,8 +58,8 @@ def find_pictures(root: str) -> list[str]:
 
     A picture is a file that begins like one, or is named like one (then a bad one is reported, not passed over).
     Names with a leading dot, and folders that bitmosaic made, are left out. Links are followed; each folder is read
-    once, under its own name if it has one below `root`. A folder that may not be read stands among the pictures, to
-    be reported.
+    once, under its own name if it has one below `root`. A file or folder that may not be read stands among the
+    pictures, to be reported.
     """
     found: list[str] = []
     folders = [""]
@@ -85,7 +85,7 @@ def find_pictures(root: str) -> list[str]:
                         if _is_ours(entry.path):
                             continue
                         (linked if entry.is_symlink() else folders).append(path)
-                    elif has_picture_suffix(path) or _begins_like_a_picture(entry):
+                    elif has_picture_suffix(path) or _may_be_a_picture(entry):
                         found.append(path)
         except FileNotFoundError:  # removed in the meantime
             pass
@@ -112,12 +112,14 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _begins_like_a_picture(entry: os.DirEntry[str]) -> bool:
+def _may_be_a_picture(entry: os.DirEntry[str]) -> bool:
     try:
         if not entry.is_file():
             return False
         with open(entry.path, "rb") as file:
             return picture_format(file.read(HEAD_BYTES)) is not None
+    except PermissionError:  # nobody can tell
+        return True
     except OSError:
         return False
 

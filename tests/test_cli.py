@@ -8,6 +8,8 @@ import pytest
 import scipy.io
 from PIL import Image
 
+from pictures import write_pictures
+
 COMMAND = [sys.executable, "-c", "from bitmosaic.cli import main; main()"]
 
 
@@ -65,6 +67,18 @@ def test_bench_quality_tells_hsic_beside_kmeans_and_stores_the_labels(blobs, tmp
     summary = summarise(load(tmp_path / "raw.json"))
     assert summary["blobs", "KMeans"]["nmi"] == (1.0, 0.0)
     assert len(summary) == 4
+
+
+def test_bench_features_tells_how_far_it_is(tmp_path):
+    pytest.importorskip("skimage")
+    from bitmosaic.bench.features import measure, ratios
+
+    last = {}
+    pictures = write_pictures(tmp_path / "pictures", 3)
+    contest = measure(pictures, 8, 2, 1, lambda *step: last.update({step[0]: step[1:]}))
+    assert contest.n_images == 8
+    assert set(ratios(contest)) == {"lbp", "hog", "whole extraction against lbp+hog"}
+    assert last == {"finding pictures": (9, 9), "reading pictures": (8, 8), "measuring": (20, 20)}
 
 
 def test_bench_memory_stays_under_its_limit():

@@ -201,8 +201,9 @@ def test_an_extraction_goes_on_after_any_batch_and_gives_the_same_bytes(folder, 
         part = tmp_path / f"part{after}"
         calls = []
 
-        def stop(done, total, calls=calls, after=after):
-            calls.append(done)
+        def stop(stage, done, total, calls=calls, after=after):
+            if stage == "extracting features":
+                calls.append(done)
             if len(calls) > after:
                 raise Stop
 
@@ -211,8 +212,9 @@ def test_an_extraction_goes_on_after_any_batch_and_gives_the_same_bytes(folder, 
         with (tmp_path / f".part{after}.extracting" / "hog.f32").open("ab") as file:
             file.write(b"half a row")  # written, but not counted
         seen = []
-        extraction.extract_views(folder, part, VIEWS, progress=lambda done, total, seen=seen: seen.append(done))
-        assert seen[0] == min(16 * after, 120)  # nothing was extracted again
+        extraction.extract_views(folder, part, VIEWS, progress=lambda *step, seen=seen: seen.append(step))
+        first = next(done for stage, done, _ in seen if stage == "extracting features")
+        assert first == min(16 * after, 120)  # nothing was extracted again
         for name in (*VIEWS,):
             assert (part / f"{name}.npy").read_bytes() == (whole / f"{name}.npy").read_bytes()
         assert not (tmp_path / f".part{after}.extracting").exists()
@@ -343,3 +345,13 @@ def test_a_command_that_is_killed_goes_on_and_ends_with_the_same_labels(how, run
     np.testing.assert_array_equal(Run(tmp_path / "run").column("labels"), run.column("labels"))
     np.testing.assert_array_equal(Run(tmp_path / "run").column("codes"), run.column("codes"))
     assert not list((tmp_path / "run").rglob("*.tmp"))
+
+
+def test_every_stage_tells_how_far_it_is_and_ends_whole(folder, tmp_path):
+    last = {}
+    pipeline.cluster(folder, tmp_path / "run", 3, views=VIEWS, progress=lambda *step: last.update({step[0]: step[1:]}))
+    assert list(last) == [
+        *("finding pictures", "extracting features", "writing features (MB)"),
+        *("learning codes and clusters", "reading pictures", "drawing clusters"),
+    ]
+    assert all(done == total > 0 for done, total in last.values())

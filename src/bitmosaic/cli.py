@@ -131,7 +131,7 @@ def extract(
             max_side=max_side,
             n_threads=threads,
             strict=strict,
-            progress=lambda done, total: progress("extracting features", done, total),
+            progress=progress,
         )
     widths = dict(zip(views.names, views.widths, strict=True))
     if as_json:

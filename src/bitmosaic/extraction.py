@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError
 from bitmosaic.features import Extractor, extract, extractor
-from bitmosaic.files import locked, sync_folder, write_json, write_whole
-from bitmosaic.images import ImageSource, display_path, open_images
+from bitmosaic.files import locked, megabytes, sync_folder, write_json, write_whole
+from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.threads import ahead
 from bitmosaic.views import Views, read_views, write_views
 
@@ -99,17 +99,17 @@ def extract_views(
     max_side: int | None = None,
     n_threads: int | None = None,
     strict: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = quiet,
 ) -> Views:
     """Extract features of all pictures of `src` into the views folder `out`, or go on with what was begun there.
 
-    `labels="folder"` takes the name of a picture's folder as its true label. `progress(done, total)` is called after
-    each batch. Larger pictures are reduced to `max_side` pixels a side: 128 or, for an ONNX encoder, 256. Pictures that
-    cannot be read are left out, with their cause, in skipped.csv; `strict` stops instead.
+    `labels="folder"` takes the name of a picture's folder as its true label. Larger pictures are reduced to `max_side`
+    pixels a side: 128 or, for an ONNX encoder, 256. Pictures that cannot be read are left out, with their cause, in
+    skipped.csv; `strict` stops instead. `progress(stage, done, total)` is called after each batch.
     """
     specs, out = view_specs(views, mirror), Path(out)
     max_side = max_side or usual_side(specs)
-    source = open_images(src)
+    source = open_images(src, progress)
     check_labels(source, labels)
     recipe = as_json(
         {
@@ -129,20 +129,20 @@ def extract_views(
                 f"A views folder is made from one source in one way; {out} was made {difference(done, recipe)}. "
                 "Choose another folder, or remove this one."
             )
-        progress(len(source), len(source))
+        progress("extracting features", len(source), len(source))
         return read_views(out)
 
     extractors = [spec.open() for spec in specs]
     work_folder.mkdir(parents=True, exist_ok=True)
     with locked(work_folder):
         work = Work(work_folder, recipe, {spec.name: e.width for spec, e in zip(specs, extractors, strict=True)})
-        progress(work.next, len(source))
+        progress("extracting features", work.next, len(source))
         slow = any(spec.extractor == "onnx" for spec in specs)
         batches = source.batches(SLOW_BATCH if slow else BATCH, work.next, max_side, n_threads, strict)
         for batch in ahead(batches):
             work.append(batch, extract(extractors, batch.images, n_threads))
-            progress(work.next, len(source))
-        work.finish(source, out, labels)
+            progress("extracting features", work.next, len(source))
+        work.finish(source, out, labels, progress)
     return read_views(out)
 
 
@@ -250,7 +250,7 @@ class Work:
         state = {"recipe": self.recipe, "next": self.next, "rows": self.rows, "skipped": self.skipped}
         write_json(self.folder / "state.json", state)
 
-    def finish(self, source: ImageSource, out: Path, labels: str | None) -> None:
+    def finish(self, source: ImageSource, out: Path, labels: str | None, progress: Progress) -> None:
         """Make the views folder of what has been collected; it takes its place at once."""
         for file in self._files.values():
             file.close()
@@ -273,7 +273,11 @@ class Work:
         )
         whole = self.folder / "views"
         shutil.rmtree(whole, ignore_errors=True)
-        write_views(whole, views)
+        write_views(
+            whole,
+            views,
+            progress=lambda done, total: progress("writing features (MB)", megabytes(done), megabytes(total)),
+        )
         write_whole(whole / SKIPPED, skipped_csv(skipped))
         write_json(whole / RECIPE, self.recipe)
         if out.is_dir():

@@ -15,6 +15,11 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 
+def megabytes(n_bytes: int) -> int:
+    """Begun ones, for people who wait."""
+    return -(-n_bytes // 10**6)
+
+
 def beside(path) -> Path:
     """A name for what is to become `path`, in the same folder."""
     return Path(path).with_name(f".bitmosaic-{secrets.token_hex(8)}.tmp")

@@ -2,7 +2,7 @@
 
 import csv
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,13 @@ from bitmosaic.extraction import (
 from bitmosaic.features import extract as extract_features
 from bitmosaic.files import locked, remove_unfinished, whole_file, write_whole
 from bitmosaic.hsic import HSIC
-from bitmosaic.images import display_path, folder_name, open_images
+from bitmosaic.images import Progress, display_path, folder_name, open_images, quiet
 from bitmosaic.metrics import clustering_scores
 from bitmosaic.run import Run, write_tables
 from bitmosaic.sheets import TILE, contact_sheet, overview
 from bitmosaic.views import Views, read_views
 
 N_CENTRAL, N_FAR, N_OVERVIEW, MAX_SHEETS = 60, 12, 12, 200
-
-Progress = Callable[[str, int, int], None]
-
-
-def quiet(stage: str, done: int, total: int) -> None:
-    """Progress that nobody looks at."""
 
 
 def cluster(
@@ -60,9 +54,7 @@ def cluster(
     """Pictures -> a run folder. A run that was stopped goes on where it was; a finished one is returned as it is."""
     specs = view_specs(views, mirror)
     max_side = max_side or usual_side(specs)
-    progress("finding pictures", 0, 0)
-    source = open_images(src)
-    progress("finding pictures", len(source), len(source))
+    source = open_images(src, progress)
     check_labels(source, labels)
     model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
     model.check(len(source))
@@ -91,7 +83,7 @@ def cluster(
                 max_side=max_side,
                 n_threads=n_threads,
                 strict=strict,
-                progress=lambda done, total: progress("extracting features", done, total),
+                progress=progress,
             )
             write_whole(run.folder / SKIPPED, (run.folder / "views" / SKIPPED).read_bytes())
             if not run.done("extract"):
@@ -131,14 +123,14 @@ def fit(
         if not run.complete:
             if not run.done("extract"):
                 run.finish("extract", 0.0, images=table.n_rows, skipped=0, views_folder=str(where))
-            _cluster_views(run, table, find_source(where), model, progress)
+            _cluster_views(run, table, find_source(where, progress), model, progress)
     return run
 
 
-def find_source(views_folder: Path):
+def find_source(views_folder: Path, progress: Progress = quiet):
     """The pictures behind a views folder, None if they are not known or not there any more."""
     try:
-        return open_images(read_recipe(views_folder / RECIPE)["source"])
+        return open_images(read_recipe(views_folder / RECIPE)["source"], progress)
     except BitmosaicError:
         return None
 
@@ -196,9 +188,7 @@ def draw_clusters(run: Run, table: Views, source, progress: Progress) -> int:
         chosen.append((int(cluster_number), members, near, members[len(near) :][-N_FAR:]))
     rows = {int(row) for _, _, near, far in chosen for row in (*near, *far)}
     positions = {row: position[run.paths[row]] for row in rows if run.paths[row] in position}
-    progress("reading pictures of clusters", 0, 0)
-    images = source.thumbnails(positions.values(), TILE)
-    progress("reading pictures of clusters", len(images), len(images))
+    images = source.thumbnails(positions.values(), TILE, progress)
     shown = {row: images[p] for row, p in positions.items() if p in images}
 
     (run.folder / "clusters").mkdir(exist_ok=True)
@@ -235,7 +225,7 @@ def predict(
     The confidence is 1 - distance / distance of the second cluster: 0 where two are equally near, 1 on a center.
     """
     specs, max_side = run_views(run)
-    source = open_images(src)
+    source = open_images(src, progress)
     extractors = [spec.open() for spec in specs]
     parts, paths, skipped = [], [], []
     for batch in source.batches(BATCH, 0, max_side, n_threads, strict):

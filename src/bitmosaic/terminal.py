@@ -27,7 +27,8 @@ def progress_bars(goes_on: bool = True) -> Iterator[Any]:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), RateColumn(), TimeRemainingColumn())
     tasks: dict[str, Any] = {}
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    # Rates over ten minutes: of steps that take a minute each, Rich's own thirty seconds would not hold two.
+    with Progress(*columns, console=console, disable=not console.is_terminal, speed_estimate_period=600) as progress:
 
         def show(stage: str, done: int, total: int) -> None:
             if stage not in tasks:

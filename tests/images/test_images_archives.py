@@ -87,6 +87,38 @@ def test_a_later_start_gives_the_tail_of_a_full_pass(archives, kind, n_threads):
         assert tail == dict(item for item in full if source.paths.index(item[0]) >= start)
 
 
+@pytest.mark.parametrize("kind", TARS)
+def test_progress_counts_the_megabytes_of_the_archive_as_they_are_read(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr("bitmosaic.images.tars.megabytes", lambda n_bytes: n_bytes)
+    noise = [encoded(np.random.default_rng(seed).integers(0, 256, (400, 400, 3), dtype=np.uint8)) for seed in range(12)]
+    for number, content in enumerate(noise):
+        (tmp_path / f"{number}.png").write_bytes(content)  # 5 MB in all, and hardly any smaller when packed
+    archive = pack(tmp_path, tmp_path / f"noise.{kind}")
+    steps = []
+    open_images(archive, lambda *step: steps.append(step))
+    assert {stage for stage, _, _ in steps} == {"finding pictures (MB)"}
+    size = archive.stat().st_size
+    assert {total for _, _, total in steps} == {size}
+    done = [done for _, done, _ in steps]
+    assert done == sorted(done)
+    assert done[-1] == size
+    assert any(0 < step < size for step in done)
+
+
+def test_progress_counts_the_files_of_a_zip_and_the_pictures_of_a_folder(archives, folder):
+    for source, total in ((archives["zip"], 154), (folder, 153)):
+        steps = []
+        assert len(open_images(source, lambda *step, steps=steps: steps.append(step))) == 153
+        assert steps[-1] == ("finding pictures", total, total)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_thumbnails_tell_how_many_are_read(archives, kind):
+    steps = []
+    assert len(open_images(archives[kind]).thumbnails(range(20, 50), 8, lambda *step: steps.append(step))) == 30
+    assert steps == [("reading pictures", done, 30) for done in (0, 8, 16, 24, 30)]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_single_pictures_and_several_are_read_by_position(archives, folder, kind):
     source, files = open_images(archives[kind]), open_images(folder)

@@ -84,17 +84,14 @@ def features(
     """Images per second of LBP, GIST and HOG beside scikit-image, on the same pictures and cores."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.progress import Progress
     from rich.table import Table
 
     from bitmosaic.bench.features import measure, ratios
+    from bitmosaic.terminal import progress_bars
     from bitmosaic.threads import available_threads
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("reading pictures", total=None)
-        contest = measure(
-            src, limit, repeats, available_threads(threads), lambda name: progress.update(task, description=name)
-        )
+    with progress_bars(goes_on=False) as progress:
+        contest = measure(src, limit, repeats, available_threads(threads), progress)
     table = Table("contestant", "images/s", box=SIMPLE_HEAD)
     for name in contest.seconds:
         table.add_row(name, f"{contest.rate(name):,.0f}")

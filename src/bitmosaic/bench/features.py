@@ -52,16 +52,17 @@ class Contest:
         return self.n_images / self.seconds[name]
 
 
-def measure(src, limit, repeats, n_threads, report):
+def measure(src, limit, repeats, n_threads, progress):
     """Every contestant in turn, the order reversed each time, the best of `repeats`."""
     try:
         import skimage.feature  # noqa: F401
     except ImportError:
         raise MissingExtraError("bench features needs scikit-image: pip install 'bitmosaic[bench]'") from None
-    source = open_images(src)
+    source = open_images(src, progress)
     images = []
     for batch in source.batches(1024, n_threads=n_threads):
         images += batch.images
+        progress("reading pictures", min(len(images), limit), min(len(source), limit))
         if len(images) >= limit:
             break
     images = images[:limit]
@@ -93,6 +94,8 @@ def measure(src, limit, repeats, n_threads, report):
         contestants |= {f"scikit-image {name}": peer(name) for name in PEERS}
         contestants |= {"scikit-image lbp+hog": peer(*PEERS), "bitmosaic decoding+lbp+gist+hog mirror": whole}
         contest = Contest(len(images), {})
+        done, total = 0, repeats * len(contestants)
+        progress("measuring", done, total)
         for turn in range(repeats):
             order = list(contestants)[:: 1 if turn % 2 == 0 else -1]
             for name in order:
@@ -100,7 +103,8 @@ def measure(src, limit, repeats, n_threads, report):
                 contestants[name]()
                 seconds = time.perf_counter() - start
                 contest.seconds[name] = min(seconds, contest.seconds.get(name, np.inf))
-                report(name)
+                done += 1
+                progress("measuring", done, total)
     return contest
 
 

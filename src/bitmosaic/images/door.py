@@ -10,7 +10,7 @@ from bitmosaic.errors import DataTypeError, FileFormatError, InvalidDataError, M
 from bitmosaic.images.arrays import ArraySource, read_npy
 from bitmosaic.images.files import FileSource, FolderSource, list_of_paths, read_list
 from bitmosaic.images.sniff import FORMAT_NAMES, has_picture_suffix, picture_format
-from bitmosaic.images.source import ImageSource, display_path
+from bitmosaic.images.source import ImageSource, Progress, display_path, quiet
 from bitmosaic.images.tars import OPENERS, CompressedTarSource, TarSource
 from bitmosaic.images.zips import ZipSource
 
@@ -20,19 +20,20 @@ _RULE = (
 )
 
 
-def open_images(src: Any) -> ImageSource:
+def open_images(src: Any, progress: Progress = quiet) -> ImageSource:
     """Open a source of pictures; what kind of file it is, is told by its content.
 
     `src`: a folder, searched with the folders below; a list of paths; a .txt file with a path on each line; one
     picture; an archive (.tar, .tar.xz, .tar.gz, .tar.bz2, .zip); an array (n, h, w) or (n, h, w, 1 | 3 | 4) of uint8
-    or of floats from 0 to 1; a .npy file with such an array.
+    or of floats from 0 to 1; a .npy file with such an array. `progress` is told how far a folder or archive is
+    searched, in pictures, files or megabytes, as its stage says.
     """
     if isinstance(src, ImageSource):
         return src
     if isinstance(src, np.ndarray):
         return ArraySource(src)
     if isinstance(src, str | bytes | os.PathLike):
-        return _open_path(os.fsdecode(src))
+        return _open_path(os.fsdecode(src), progress)
     if isinstance(src, Iterable):
         entries = list(src)
         strange = next((entry for entry in entries if not isinstance(entry, str | bytes | os.PathLike)), None)
@@ -44,11 +45,11 @@ def open_images(src: Any) -> ImageSource:
     raise DataTypeError(f"{_RULE}; got a {type(src).__name__}.")
 
 
-def _open_path(path: str) -> ImageSource:
+def _open_path(path: str, progress: Progress) -> ImageSource:
     shown = display_path(path)
     try:
         if os.path.isdir(path):
-            return FolderSource(path)
+            return FolderSource(path, progress)
         if not os.path.exists(path):
             raise MissingFileError(f"{_RULE}; there is nothing at {shown}. Check the path.")
         if not os.path.isfile(path):
@@ -57,7 +58,7 @@ def _open_path(path: str) -> ImageSource:
             head = file.read(512)
     except PermissionError as error:
         raise FileFormatError(f"{_RULE}; {shown} may not be read: permission denied. Check its owner.") from error
-    source = _open_file(path, head)
+    source = _open_file(path, head, progress)
     if source is None:
         raise FileFormatError(f"{_RULE}; {shown} is none of these, by its first bytes.")
     if not len(source):
@@ -67,18 +68,18 @@ def _open_path(path: str) -> ImageSource:
     return source
 
 
-def _open_file(path: str, head: bytes) -> ImageSource | None:
+def _open_file(path: str, head: bytes, progress: Progress) -> ImageSource | None:
     if picture_format(head):
         return FileSource(path, [path])
     if head.startswith(b"\x93NUMPY"):
         return read_npy(path)
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return ZipSource(path)
+        return ZipSource(path, progress)
     for magic, opener in OPENERS.items():
         if head.startswith(magic):
-            return CompressedTarSource(path, opener)
+            return CompressedTarSource(path, opener, progress)
     if head[257:262] == b"ustar" or path.lower().endswith(".tar"):
-        return TarSource(path)
+        return TarSource(path, progress)
     if path.lower().endswith(".txt"):
         return read_list(path)
     if has_picture_suffix(path):  # a bad one: it is reported as such

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.images.decode import LARGEST_FILE, TOO_LARGE, BadPictureError
 from bitmosaic.images.sniff import FORMAT_NAMES, HEAD_BYTES, has_picture_suffix, picture_format
-from bitmosaic.images.source import ImageSource, display_path
+from bitmosaic.images.source import ImageSource, Progress, display_path, quiet
 
 
 class FileSource(ImageSource):
@@ -44,8 +44,8 @@ class FileSource(ImageSource):
 
 
 class FolderSource(FileSource):
-    def __init__(self, root: str):
-        super().__init__(root, find_pictures(root), root)
+    def __init__(self, root: str, progress: Progress = quiet):
+        super().__init__(root, find_pictures(root, progress), root)
         if not self.paths:
             raise InvalidDataError(
                 f"A folder of pictures must hold one at least; no pictures found in {display_path(root)}; "
@@ -53,7 +53,7 @@ class FolderSource(FileSource):
             )
 
 
-def find_pictures(root: str) -> list[str]:
+def find_pictures(root: str, progress: Progress = quiet) -> list[str]:
     """Every picture below `root`, as a path relative to it, with slashes, sorted by the bytes of the path.
 
     A picture is a file that begins like one, or is named like one (then a bad one is reported, not passed over).
@@ -62,6 +62,7 @@ def find_pictures(root: str) -> list[str]:
     pictures, to be reported.
     """
     found: list[str] = []
+    progress("finding pictures", 0, 0)
     folders = [""]
     linked: list[str] = []
     seen: set[tuple[int, int]] = set()
@@ -87,12 +88,15 @@ def find_pictures(root: str) -> list[str]:
                         (linked if entry.is_symlink() else folders).append(path)
                     elif has_picture_suffix(path) or _may_be_a_picture(entry):
                         found.append(path)
+                        if len(found) % 1000 == 0:
+                            progress("finding pictures", len(found), 0)
         except FileNotFoundError:  # removed in the meantime
             pass
         except OSError:
             if not folder:
                 raise
             found.append(folder)
+    progress("finding pictures", len(found), len(found))
     return sorted(found, key=os.fsencode)
 
 

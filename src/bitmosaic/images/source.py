@@ -16,8 +16,18 @@ from bitmosaic.threads import available_threads, in_order
 PIECE_SIZE = 64
 """Pictures per task of a thread: enough to make handing over cheap, few enough to keep all threads busy."""
 
+READ_SIZE = 8
+"""The same where a few pictures are picked out and somebody waits for them."""
+
 Piece = list[tuple[int, Any]]
 """Positions with what their pictures are decoded from."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a stage, how much of it is done, and of how much: 0 where nobody knows."""
+
+
+def quiet(stage: str, done: int, total: int) -> None:
+    """Progress that nobody looks at."""
 
 
 @dataclass(frozen=True)
@@ -118,20 +128,29 @@ class ImageSource:
         """Some pictures by their positions, in one pass over the source; bad ones are left out."""
         return {i: image for i, image in self._read(positions, max_side) if not isinstance(image, Skipped)}
 
-    def thumbnails(self, positions: Iterable[int], side: int) -> dict[int, np.ndarray]:
+    def thumbnails(self, positions: Iterable[int], side: int, progress: Progress = quiet) -> dict[int, np.ndarray]:
         """As `read_many`, each reduced in its proportions to at most `side` pixels a side."""
-        small = self._read(positions, None, lambda image: shrink(image, side))
+        small = self._read(positions, None, lambda image: shrink(image, side), progress)
         return {i: image for i, image in small if not isinstance(image, Skipped)}
 
     def _read(
-        self, positions: Iterable[int], max_side: int | None, then: Callable[[np.ndarray], np.ndarray] | None = None
+        self,
+        positions: Iterable[int],
+        max_side: int | None,
+        then: Callable[[np.ndarray], np.ndarray] | None = None,
+        progress: Progress = quiet,
     ) -> list[tuple[int, np.ndarray | Skipped]]:
         wanted = sorted({int(position) for position in positions})
         check_max_side(max_side)
         if wanted and not 0 <= wanted[0] <= wanted[-1] < len(self):
             raise ParameterError(f"Positions go from 0 to {len(self) - 1}; got {wanted[0]} to {wanted[-1]}.")
-        with closing(self._decoded(wanted, PIECE_SIZE, max_side, available_threads(), then)) as pieces:
-            return [result for piece in pieces for result in piece]
+        results: list[tuple[int, np.ndarray | Skipped]] = []
+        progress("reading pictures", 0, len(wanted))
+        with closing(self._decoded(wanted, READ_SIZE, max_side, available_threads(), then)) as pieces:
+            for piece in pieces:
+                results += piece
+                progress("reading pictures", len(results), len(wanted))
+        return results
 
     def _decoded(
         self,

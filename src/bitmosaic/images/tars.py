@@ -11,16 +11,17 @@ import os
 import tarfile
 import zlib
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import IO, Any
 
 from bitmosaic.errors import FileFormatError
+from bitmosaic.files import megabytes
 from bitmosaic.images.decode import LARGEST_FILE, TOO_LARGE, BadPictureError
 from bitmosaic.images.sniff import HEAD_BYTES, has_picture_suffix, is_hidden, picture_format
-from bitmosaic.images.source import ImageSource, Piece, display_path
+from bitmosaic.images.source import ImageSource, Piece, Progress, display_path, quiet
 
 OPENERS: dict[bytes, Any] = {b"\xfd7zXZ\x00": lzma.open, b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
 """How a compressed archive begins, and what unpacks it."""
@@ -48,16 +49,25 @@ class Place:
 class TarSource(ImageSource):
     """The members of a .tar in the order of the archive; of two with the same name, the later one."""
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, progress: Progress = quiet):
         self._status = _status(path)
+        total = megabytes(self._status[0])
         try:
-            with self._open(path) as stream:
-                places = list_pictures(stream, read_all=isinstance(stream, ForwardStream))
+            with open(path, "rb") as file, self._unpacked(file) as stream:
+
+                def report() -> None:
+                    # Asked of the system, since another thread reads from the file.
+                    place = os.lseek(file.fileno(), 0, os.SEEK_CUR)
+                    progress("finding pictures (MB)", megabytes(place), total)
+
+                report()
+                places = list_pictures(stream, isinstance(stream, ForwardStream), report)
         except STREAM_ERRORS as error:
             raise FileFormatError(
                 f"A .tar must be whole to be read; {display_path(path)} is cut short or damaged: {error}. "
                 "Get the archive again."
             ) from error
+        progress("finding pictures (MB)", total, total)
         super().__init__(path, places)
         self._places = list(places.values())
 
@@ -65,8 +75,8 @@ class TarSource(ImageSource):
         place = self._places[position]
         return place.size, place.check
 
-    def _open(self, path: str) -> Any:
-        return open(path, "rb")
+    def _unpacked(self, file: IO[bytes]) -> AbstractContextManager[Any]:
+        return nullcontext(file)
 
     def _pieces(self, positions: Sequence[int], piece_size: int) -> Generator[Piece, None, None]:
         try:
@@ -94,17 +104,17 @@ class TarSource(ImageSource):
 class CompressedTarSource(TarSource):
     """Slow at single pictures, since each pass begins at the front: use `read_many`."""
 
-    def __init__(self, path: str, opener: Any):
+    def __init__(self, path: str, opener: Any, progress: Progress = quiet):
         self._opener = opener
-        super().__init__(path)
+        super().__init__(path, progress)
 
-    def _open(self, path: str) -> "closing[ForwardStream]":
-        return closing(ForwardStream(self._opener(path, "rb")))
+    def _unpacked(self, file: IO[bytes]) -> AbstractContextManager[Any]:
+        return closing(ForwardStream(self._opener(file, "rb")))
 
     def _members(self, positions: Sequence[int], piece_size: int) -> Iterator[Piece]:
         piece: Piece = []
         n_bytes = 0
-        with self._open(self.name) as stream:
+        with open(self.name, "rb") as file, self._unpacked(file) as stream:
             for i in positions:
                 place = self._places[i]
                 content = None
@@ -191,8 +201,11 @@ _HEADER_TYPES = (
 )
 
 
-def list_pictures(stream: Any, read_all: bool) -> dict[str, Place]:
-    """Every picture in the archive by name, in order. `read_all`: the bytes pass by anyway, so check them too."""
+def list_pictures(stream: Any, read_all: bool, report: Callable[[], None]) -> dict[str, Place]:
+    """Every picture in the archive by name, in order. `read_all`: the bytes pass by anyway, so check them too.
+
+    `report` is called whenever another chunk of the unpacked archive has been passed.
+    """
     places: dict[str, Place] = {}
     end = 0
     with tarfile.TarFile(fileobj=stream, tarinfo=_Member) as archive:
@@ -200,6 +213,8 @@ def list_pictures(stream: Any, read_all: bool) -> dict[str, Place]:
             archive.members.clear()  # type: ignore[attr-defined] # or tarfile keeps them all
             if archive.offset <= end or member.size < 0:  # an extended header may say anything
                 raise tarfile.ReadError("its members overlap")
+            if archive.offset // CHUNK > end // CHUNK:
+                report()
             end = archive.offset
             name = member.name.removeprefix("./")
             if member.isdir() or is_hidden(name):

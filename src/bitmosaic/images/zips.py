@@ -7,13 +7,13 @@ import zipfile
 from bitmosaic.errors import FileFormatError
 from bitmosaic.images.decode import LARGEST_FILE, TOO_LARGE, BadPictureError
 from bitmosaic.images.sniff import HEAD_BYTES, has_picture_suffix, is_hidden, picture_format
-from bitmosaic.images.source import ImageSource, display_path
+from bitmosaic.images.source import ImageSource, Progress, display_path, quiet
 
 
 class ZipSource(ImageSource):
     """The members of a .zip in the order of the archive; of two with the same name, the later one."""
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, progress: Progress = quiet):
         try:
             self._zip = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, EOFError) as error:
@@ -28,7 +28,12 @@ class ZipSource(ImageSource):
             if not member.is_dir() and not is_hidden(name):
                 members.pop(name, None)
                 members[name] = member
-        kept = {name: member for name, member in members.items() if self._is_picture(member)}
+        kept: dict[str, zipfile.ZipInfo] = {}
+        for number, (name, member) in enumerate(members.items(), 1):
+            if self._is_picture(member):
+                kept[name] = member
+            if number % 1000 == 0 or number == len(members):
+                progress("finding pictures", number, len(members))
         super().__init__(path, kept)
         self._members = list(kept.values())
 

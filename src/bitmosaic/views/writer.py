@@ -5,6 +5,7 @@ import os
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,9 +21,16 @@ _BLOCK_BYTES = 16 * 2**20
 
 
 def write_views(
-    folder: str | os.PathLike[str], views: Any, *, labels: Any = None, paths: Sequence[str] | None = None
+    folder: str | os.PathLike[str],
+    views: Any,
+    *,
+    labels: Any = None,
+    paths: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Write what `as_views` takes as a views folder. `labels` and `paths` stand in for those of the views.
+
+    `progress(done, total)` is told how many bytes of the matrices are written.
 
     Every file is first written beside its place; then all are renamed, the manifest last. Files of other
     names stay as they are.
@@ -33,9 +41,16 @@ def write_views(
     if paths is not None:
         views = replace(views, paths=tuple(paths))
     _check_file_names(views.names)
+    done, total = 0, sum(prod(array.shape) * array.dtype.itemsize for array in views.arrays)
+
+    def wrote(n_bytes: int) -> None:
+        nonlocal done
+        done += n_bytes
+        progress(done, total)
+
     contents: dict[str, Callable[[BinaryIO], None]] = {}
     for name, array in zip(views.names, views.arrays, strict=True):
-        contents[f"{name}.npy"] = lambda file, array=array: _write_matrix(file, array)  # type: ignore[misc]
+        contents[f"{name}.npy"] = lambda file, array=array: _write_matrix(file, array, wrote)  # type: ignore[misc]
     if views.labels is not None:
         contents[LABELS] = lambda file: np.lib.format.write_array(file, views.labels, allow_pickle=False)
     if views.paths is not None:
@@ -64,7 +79,7 @@ def _write_all(folder: Path, contents: dict[str, Callable[[BinaryIO], None]]) ->
     sync_folder(folder)
 
 
-def _write_matrix(file: BinaryIO, array: Rows) -> None:
+def _write_matrix(file: BinaryIO, array: Rows, wrote: Callable[[int], None]) -> None:
     """As .npy, block by block. Not through a memory map: there, a full disk kills the process."""
     n_rows, width = array.shape
     descr = np.lib.format.dtype_to_descr(array.dtype)
@@ -74,6 +89,7 @@ def _write_matrix(file: BinaryIO, array: Rows) -> None:
     for start in range(0, n_rows, step):
         block = np.ascontiguousarray(array[start : start + step], dtype=array.dtype)
         file.write(block.tobytes())
+        wrote(block.nbytes)
 
 
 def _manifest(views: Views) -> dict[str, Any]:

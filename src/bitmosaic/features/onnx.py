@@ -1,9 +1,9 @@
 """Image batch -> embedding by any image encoder in one ONNX file (extra ``[deep]``).
 
-ONNX Runtime rounds a row differently in a batch of another size or with another number of its threads (the ends of its
-vector loops lie elsewhere). Hence every image is run by itself, on one thread, and threads run images side by side: a
-row is the same bits whatever comes with it. Padding every batch to one size would waste most of the work
-on a folder of photographs: `extract` brings images of one shape at a time, often a single one.
+ONNX Runtime rounds a row differently in a batch of another size or with another number of its threads, and with some
+models at another place of the batch. Hence every image is run by itself, on one thread, and threads run images side by
+side: a row is the same bits whatever comes with it. Batches were measured, and no faster on encoders of the usual size:
+docs/decisions/onnx.md.
 """
 
 import json

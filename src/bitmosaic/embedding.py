@@ -65,11 +65,13 @@ def squared_distances(X, anchors):
     return np.maximum(D, 0, out=D)
 
 
-def fit_embedding(offset, factor, anchor_rows, probe_blocks, kernel_width):
+def fit_embedding(offset, factor, anchor_rows, probe_blocks, kernel_width, reach=None):
     """Anchors and width of one view, from raw rows; the mean is still zero.
 
-    γ = 2σ², σ = kernel_width · 2 · the mean distance of a probe to its nearest anchor. Probes come as blocks of raw
-    rows, each with the index of the anchor that is the probe itself, or -1: a sample is not its own neighbour.
+    γ = 2σ², σ = kernel_width · 2 · the mean distance of a probe to its nearest anchor; with `reach`, kernel_width times
+    that quantile of the distances where it is larger, so that hardly any sample is similar to no anchor. Probes come as
+    blocks of raw rows, each with the index of the anchor that is the probe itself, or -1: a sample is not its own
+    neighbour.
     """
     blank = Embedding(offset, factor, np.empty((0, len(offset)), np.float32), 1.0, np.empty(0, np.float32))
     anchors = blank.normalise(anchor_rows)[0]
@@ -81,6 +83,8 @@ def fit_embedding(offset, factor, anchor_rows, probe_blocks, kernel_width):
         parts.append(np.sqrt(D.min(1).astype(np.float64)))
     nearest = np.concatenate(parts)
     nearest = nearest[np.isfinite(nearest)]
-    sigma = 2 * kernel_width * (nearest.mean() if nearest.size else 0.0)
+    sigma = 2 * kernel_width * nearest.mean() if nearest.size else 0.0
+    if reach is not None and nearest.size:
+        sigma = max(sigma, kernel_width * np.quantile(nearest, reach))
     gamma = 2 * sigma**2 if sigma > 0 else 1.0
     return Embedding(offset, factor, anchors, float(gamma), np.zeros(len(anchors), np.float32))

@@ -68,7 +68,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         The width of the similarities, relative to twice the mean distance to the nearest anchor.
     max_iter, cluster_iter : int, default=10
         Outer iterations, and rounds of centroids and assignment inside each.
-    n_init : int, default=10
+    n_init : int, default=20
         Seedings of the first clusters that are tried.
     tol : float, default=1e-4
         Stop when an iteration lowers the objective by less than this share.
@@ -88,7 +88,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     ----------
     labels_ : (n,) int32 · codes_ : (n, n_bits/8) uint8, packed as by ``np.packbits``
     cluster_centers_ : (n_clusters, n_bits/8) uint8, packed
-    view_weights_ : (n_views,) α, positive, sum 1
+    view_weights_ : (n_views,) how much each view counts, positive, sum 1 (the paper's α)
     objective_ : float, of the training rows
     objective_history_ : list of (iteration, step, objective)
     n_iter_ : int · view_names_ : list of str
@@ -146,7 +146,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         kernel_width=1.0,
         max_iter=10,
         cluster_iter=10,
-        n_init=10,
+        n_init=20,
         tol=1e-4,
         train_size="auto",
         memory_limit=None,
@@ -208,7 +208,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self._check_columns(X, views, reset=True)
         self._keep(trained.model, views.names, views.columns)
         self.labels_, self.codes_ = trained.labels, trained.codes
-        self.view_weights_, self.n_iter_ = trained.alpha, trained.n_iter
+        self.view_weights_, self.n_iter_ = trained.view_weights, trained.n_iter
         self.objective_history_, self.objective_ = trained.history, trained.history[-1][2]
         if progress:
             progress(self.max_iter + FIXED_STEPS, self.max_iter + FIXED_STEPS)

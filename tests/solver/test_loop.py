@@ -120,7 +120,7 @@ def test_learn_agrees_with_the_literal_algorithm_1(l21, m, missing, kind):
     np.testing.assert_allclose([e[2] for e in learned.history], [e[2] for e in history], rtol=1e-5)
     assert (learned.clustering.labels != s.labels).mean() < 1e-3
     np.testing.assert_array_equal(learned.clustering.Q, s.Q)
-    np.testing.assert_allclose(learned.alpha, s.alpha, rtol=1e-5)
+    np.testing.assert_allclose(learned.view_weights, s.alpha, rtol=1e-5)
     np.testing.assert_allclose(learned.weights, literal.w(p, s.alpha), rtol=1e-4)
     for P, expected in zip(learned.Ps, s.Ps, strict=True):
         np.testing.assert_allclose(P, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
@@ -205,7 +205,7 @@ def test_the_last_objective_is_that_of_what_is_returned(problem):
     with no_view_fitted_too_well():
         learned = run(views, p, start, l=l, t=3, kappa=3)
     c = learned.clustering
-    s = literal.State(unpack(learned.codes, float), learned.Ps, c.Q, c.labels, learned.alpha)
+    s = literal.State(unpack(learned.codes, float), learned.Ps, c.Q, c.labels, learned.view_weights)
     sizes = [p.N * p.K + np.linalg.norm(np.abs(Z) @ np.abs(P)) ** 2 for Z, P in zip(p.Zs, learned.Ps, strict=True)]
     rounding = 1e-6 * learned.weights @ sizes  # of Gram matrices in float32
     assert learned.history[-1][2] == pytest.approx(literal.objective(p, s), rel=1e-5, abs=rounding)

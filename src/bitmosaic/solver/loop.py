@@ -37,8 +37,8 @@ class Learned:
     """What Algorithm 1 has learned from the training rows."""
 
     Ps: list[np.ndarray]  # (l, K) for each view
-    weights: np.ndarray  # (m,) w_v = α_v^r · N/N_v
-    alpha: np.ndarray  # (m,)
+    weights: np.ndarray  # (m,) w_v = ω_v α_v^r · N/N_v
+    view_weights: np.ndarray  # (m,) ω_v α_v, sum 1
     clustering: Clustering
     codes: np.ndarray  # (n, K/8) uint8, of the training rows
     history: list[tuple[int, str, float]]  # (iteration, step, objective)
@@ -55,8 +55,9 @@ def learn(blocks, grams, n_present, start, start_rows, settings, rng, report: Ca
     s, n, m = settings, blocks.n_rows, len(blocks.embeddings)
     factors = [steps.regularised_factor(G, s.ridge, s.variance_reward) for G in grams]
     fairness = n / n_present  # a view that fewer rows have is judged by its mean loss, not by its smaller sum
-    alpha = np.full(m, 1 / m)
-    weights = alpha**s.exponent * fairness
+    shares = np.ones(m) if start.shares is None else start.shares
+    alpha = np.full(m, 1 / shares.sum())
+    weights = shares * alpha**s.exponent * fairness
 
     codes = np.zeros((n, s.K // 8), np.uint8)
     ZtBs, _ = new_codes(blocks, codes, start.projections, np.ones(m))
@@ -86,8 +87,8 @@ def learn(blocks, grams, n_present, start, start_rows, settings, rng, report: Ca
             on_step = partial(lambda step, grouping, coding: note(step, coding, grouping), coding=coding)
             clustering = refine(problem, clustering.Q, s.cluster_iter, on_step, clustering.labels)
 
-        alpha = steps.view_weights(losses() * fairness, s.exponent, LOWEST_LOSS * n * s.K)
-        weights = alpha**s.exponent * fairness
+        alpha = steps.view_weights(losses() * fairness, s.exponent, LOWEST_LOSS * n * s.K, shares)
+        weights = shares * alpha**s.exponent * fairness
         note("α", weights @ losses(), clustering.objective)
 
         objective = history[-1][2]
@@ -97,7 +98,7 @@ def learn(blocks, grams, n_present, start, start_rows, settings, rng, report: Ca
 
     Ps = projections(grams, factors, ZtBs, weights, s)
     note("P", weights @ losses(), clustering.objective)
-    return Learned(Ps, weights, alpha, clustering, codes, history, n_iter, converged)
+    return Learned(Ps, weights, shares * alpha, clustering, codes, history, n_iter, converged)
 
 
 def projections(grams, factors, ZtBs, weights, s):

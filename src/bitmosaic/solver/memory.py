@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bitmosaic.errors import ParameterError
 from bitmosaic.solver.blocks import rows_per_block
+from bitmosaic.solver.start import DIRECTIONS_PER_CLUSTER, PLAIN_COLUMNS
 
 _UNITS = {
     "": 1,
@@ -53,7 +54,8 @@ class Needs:
         codes = self.n_train * (self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
         block = 4 * rows * (6 * max(self.widths) + (2 * m + 2) * l + 4 * self.n_bits)
         joint = (m * l) ** 2
-        start = 8 * joint + max(4 * joint * under_way, 16 * m * l * l + 32 * l * l + 4 * self.n_start * l)
+        rows_of_start = 8 * self.n_start * (DIRECTIONS_PER_CLUSTER * self.n_clusters + m * PLAIN_COLUMNS)
+        start = 8 * joint + max(4 * joint * under_way, 8 * joint + 16 * m * l * l + 32 * l * l) + rows_of_start
         loop = 8 * l * l * (m + 2) + 8 * l * l * m * under_way
         return model + codes + block * n_threads + 8 * l * l * m + max(start, loop)
 

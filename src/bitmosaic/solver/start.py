@@ -16,11 +16,23 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
+from bitmosaic.embedding import squared_distances
+from bitmosaic.solver.blocks import Blocks
+
+RIDGE = 0.1  # of the mean eigenvalue of a view, where views are whitened
+DIRECTIONS_PER_CLUSTER = 4
+PLAIN_COLUMNS = 64  # to which a wider view is reduced where plain distances are enough
+PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER = 2000, 50
+COPY_EXPONENT = 12  # likeness of 0.95 is half a copy, of 0.8 none
+USEFUL, LEAST_SHARE = 0.25, 0.01
+APART = 0.4  # mean silhouette from which on clusters stand apart
+
 
 @dataclass(frozen=True)
 class Start:
     projections: list[np.ndarray]  # (l, K) float32 for each view
     labels: np.ndarray | None = None  # (n,) of the sample's rows
+    shares: np.ndarray | None = None  # (m,) ω_v, where not all views count the same
 
 
 def random_rotation(n_from, n_to, rng):
@@ -63,40 +75,156 @@ def rotation_start(grams, K, rng):
     return Start([(V @ R[a:b]).astype(np.float32) for V, (a, b) in zip(components, pairwise(edges), strict=True)])
 
 
-def consensus_start(blocks, K, n_clusters, n_init, rng, *, ridge=1.0, keep=0.3):
-    """What the views agree on (MAXVAR generalised canonical correlation), and k-means in that space.
+def consensus_start(blocks, K, n_clusters, n_init, rng):
+    """What the views agree on (MAXVAR generalised canonical correlation), and k-means on the angles in that space.
 
-    Each view is whitened with a ridge of `ridge` times its mean eigenvalue. The eigenvalues w of the joint Gram matrix
-    of the whitened views lie in [0, m]; w = m is a direction on which all views agree. The top `keep`·l directions are
-    kept, each weighted by w/m.
+    Where the plain views already fall into clusters that stand apart, those are the labels, and the directions are
+    the ones that tell them apart: views of such data agree on everything, so agreement says nothing.
     """
     joint, edges = joint_gram(blocks)
-    m = len(blocks.embeddings)
-    whiteners = []
-    for a, b in pairwise(edges):
-        w, U = eigh(joint[a:b, a:b])
-        w = np.maximum(w, 0)
-        shrunk = w + ridge * w.mean()
-        whiteners.append(U / np.sqrt(np.where(shrunk > 0, shrunk, 1)))
-        joint[a:b] = whiteners[-1].T @ joint[a:b]
-        joint[:, a:b] = joint[:, a:b] @ whiteners[-1]
+    views = [slice(a, b) for a, b in pairwise(edges)]
+    whiteners = [whitener(joint[view, view]) for view in views]
+    gram = whitened(joint, views, whiteners)
+    shares = view_shares(gram, views, blocks.n_rows)
+    labels = separate_clusters(plain_rows(blocks, rng), shares, n_clusters, n_init, rng)
+    if labels is None:
+        count = DIRECTIONS_PER_CLUSTER * n_clusters
+        directions = agreed_directions(gram, views, whiteners, shares, count, rng)
+        Y = place(blocks, directions)
+        labels = kmeans(on_the_sphere(Y), n_clusters, n_init, rng).labels_
+    else:
+        directions = telling_directions(blocks, whiteners, labels, n_clusters)
+    rotation = random_rotation(directions[0].shape[1], K, rng)
+    return Start([(T @ rotation).astype(np.float32) for T in directions], labels, shares)
 
-    n_directions = min(max(n_clusters, round(keep * np.diff(edges).max())), len(joint), blocks.n_rows)
-    w, U = top_eigenvectors(joint, n_directions, rng)
-    U = U * (np.sqrt(np.maximum(w, 0)) / m)
-    directions = [W @ U[a:b] for W, (a, b) in zip(whiteners, pairwise(edges), strict=True)]  # (l, k) each
 
-    Y = np.empty((blocks.n_rows, n_directions), np.float32)
+def whitener(gram):
+    """W (l, l) with WᵀGW close to I for the directions above the ridge, and close to 0 for those below it."""
+    w, U = eigh(gram)
+    w = np.maximum(w, 0)
+    shrunk = w + RIDGE * w.mean()
+    return U / np.sqrt(np.where(shrunk > 0, shrunk, 1))
+
+
+def whitened(joint, views, whiteners):
+    """The joint Gram matrix after whitening each view."""
+    result = np.empty_like(joint)
+    for a, V in zip(views, whiteners, strict=True):
+        for b, W in zip(views, whiteners, strict=True):
+            result[a, b] = V.T @ joint[a, b] @ W
+    return result
+
+
+def view_shares(gram, views, n_rows):
+    """How much each view may say, ω (m,) in (0, 1]: ½ for each of two copies, next to nothing for a useless view.
+
+    After whitening, s_uv = ‖G_uv‖² / (‖G_uu‖ ‖G_vv‖) is the likeness of two views. Independent views of N rows have
+    tr(G_uu) tr(G_vv) / N instead of ‖G_uv‖² by chance; what is above that is agreement, of copies a quarter of it.
+    A view that agrees with none as much as a quarter of what the best pair does is heard less.
+    """
+    squares = np.array([[(gram[a, b] ** 2).sum() for b in views] for a in views])
+    size = np.sqrt(np.maximum(np.diag(squares), np.finfo(float).tiny))
+    traces = np.array([np.trace(gram[a, a]) for a in views])
+    copies = np.minimum(squares / np.outer(size, size), 1) ** COPY_EXPONENT
+    np.fill_diagonal(copies, 1)
+    agreement = (1 - 0.75 * copies) * (squares - np.outer(traces, traces) / n_rows) / np.outer(size, size)
+    best = agreement.max(1)  # (m,), not below 0
+    useful = np.clip(best / (USEFUL * best.max()), LEAST_SHARE, 1) if best.max() > 0 else np.ones(len(best))
+    return useful / copies.sum(1)
+
+
+def agreed_directions(gram, views, whiteners, shares, count, rng):
+    """The directions T_v (l, k) along which the whitened views agree most, each weighted by its agreement.
+
+    The eigenvalues w of the whitened Gram matrix, each view scaled by √ω_v, lie in [0, Σω]; Σω is full agreement.
+    """
+    scale = np.repeat(np.sqrt(shares), [view.stop - view.start for view in views])
+    w, U = top_eigenvectors(gram * np.outer(scale, scale), min(count, len(gram)), rng)
+    U = scale[:, None] * U * (np.sqrt(np.maximum(w, 0)) / shares.sum())
+    return [W @ U[view] for W, view in zip(whiteners, views, strict=True)]
+
+
+def telling_directions(blocks, whiteners, labels, n_clusters):
+    """The directions T_v (l, c) that predict the labels: ridge regression of each view on the clusters' indicators."""
+    indicators = np.eye(n_clusters)[labels] - np.bincount(labels, minlength=n_clusters) / len(labels)
+    totals = [np.zeros((len(W), n_clusters)) for W in whiteners]
+    for parts in blocks.sweep(lambda rows, Zs: [Z.T @ indicators[rows] for Z in Zs]):
+        for total, part in zip(totals, parts, strict=True):
+            total += part
+    return [W @ (W.T @ total) / len(whiteners) for W, total in zip(whiteners, totals, strict=True)]
+
+
+def place(blocks, directions):
+    """Y = Σ_v Z_v T_v (n, k) float32."""
     narrow = [T.astype(np.float32) for T in directions]
+    parts = blocks.sweep(lambda rows, Zs: sum(Z @ T for Z, T in zip(Zs, narrow, strict=True)))
+    return np.concatenate(list(parts))
 
-    def place(rows, Zs):
-        Y[rows] = sum(Z @ T for Z, T in zip(Zs, narrow, strict=True))
 
-    for _ in blocks.sweep(place):
-        pass
+def on_the_sphere(Y):
+    """Rows of length 1, so that only angles count, as they do for codes."""
+    return Y / np.maximum(np.linalg.norm(Y, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+
+
+def kmeans(X, n_clusters, n_init, rng):
     # scikit-learn's sums depend on the number of threads; fewer distinct points than clusters are reported later on.
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        kmeans = KMeans(n_clusters, n_init=n_init, random_state=int(rng.integers(2**31))).fit(Y)
-    rotation = random_rotation(n_directions, K, rng)
-    return Start([(T @ rotation).astype(np.float32) for T in directions], kmeans.labels_)
+        return KMeans(n_clusters, n_init=n_init, random_state=int(rng.integers(2**31))).fit(X)
+
+
+# ---- clusters that stand apart
+
+
+def plain_rows(blocks: Blocks, rng):
+    """The normalised rows of every view, wide ones randomly projected: a list of (n, ≤ 64) float32, NaN where missing.
+
+    Every view has the same mean square.
+    """
+    maps = [random_projection(len(e.offset), rng) for e in blocks.embeddings]
+    plain = [np.empty((blocks.n_rows, min(len(e.offset), PLAIN_COLUMNS)), np.float32) for e in blocks.embeddings]
+    for v, (embedding, R) in enumerate(zip(blocks.embeddings, maps, strict=True)):
+        for rows in blocks.slices:
+            X, missing = embedding.normalise(blocks.raw(v, rows))
+            plain[v][rows] = X if R is None else X @ R
+            plain[v][rows][missing] = np.nan
+        size = np.sqrt(np.nanmean(np.einsum("ij,ij->i", plain[v], plain[v], dtype=np.float64)))
+        plain[v] /= size if size > 0 else 1
+    return plain
+
+
+def random_projection(width, rng):
+    """(width, 64) float32, or None for a view that is narrow enough."""
+    return rng.standard_normal((width, PLAIN_COLUMNS)).astype(np.float32) if width > PLAIN_COLUMNS else None
+
+
+def separate_clusters(plain, shares, n_clusters, n_init, rng):
+    """Labels (n,) by k-means on the plain views, if the clusters stand apart; else None.
+
+    They do where the mean of (b - a)/max(a, b), a and b the distances to the own and to the second nearest mean (the
+    simplified silhouette), is at least `APART` on average over the views. Rows without some view have no say in it.
+    """
+    complete = np.flatnonzero(np.all([~np.isnan(X[:, 0]) for X in plain], axis=0))
+    wanted = max(PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER * n_clusters)
+    rows = complete if len(complete) <= wanted else np.sort(rng.choice(complete, wanted, replace=False))
+    if not 1 < n_clusters < len(rows):
+        return None
+    scaled = [np.float32(np.sqrt(share)) * X for share, X in zip(shares, plain, strict=True)]
+    found = kmeans(np.hstack([X[rows] for X in scaled]), n_clusters, n_init, rng).labels_
+    if len(np.unique(found)) < n_clusters:
+        return None
+    means = [np.stack([X[rows[found == j]].mean(0) for j in range(n_clusters)]) for X in scaled]
+    apart = [silhouette(X[rows], C, found) for X, C in zip(scaled, means, strict=True)]
+    if np.average(apart, weights=shares) < APART:
+        return None
+    return sum(np.nan_to_num(squared_distances(X, C)) for X, C in zip(scaled, means, strict=True)).argmin(1)
+
+
+def silhouette(X, means, labels):
+    """The simplified silhouette of each row, averaged."""
+    distances = np.sqrt(squared_distances(X, means))
+    own = distances[np.arange(len(X)), labels]
+    distances[np.arange(len(X)), labels] = np.inf
+    second = distances.min(1)
+    larger = np.maximum(own, second)
+    return float(np.mean((second - own) / np.where(larger > 0, larger, 1)))

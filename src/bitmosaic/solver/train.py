@@ -20,6 +20,7 @@ from bitmosaic.threads import row_ranges, single_threaded_blas
 from bitmosaic.views import exact_dtype, read_rows
 
 PROBES = 2048  # rows from which the kernel width is taken
+REACH = 0.99  # of the probes have an anchor within the kernel width
 ROWS_PER_ANCHOR = 5  # at least, for the consensus start
 START_ROWS_PER_ANCHOR, START_ROWS_PER_CLUSTER = 10, 5
 FELT_COUPLING = 0.15  # of what all the views together say
@@ -59,7 +60,7 @@ class Options:
 @dataclass(frozen=True)
 class Trained:
     model: Model
-    alpha: np.ndarray  # (m,)
+    view_weights: np.ndarray  # (m,)
     codes: np.ndarray  # (n, K/8) uint8
     labels: np.ndarray  # (n,) int32
     history: list[tuple[int, str, float]]
@@ -127,7 +128,7 @@ def _train(views, o, rng, report):
     else:
         start = rotation_start(grams, o.n_bits, rng)
 
-    settings = loop_settings(o, len(rows), anchors)
+    settings = loop_settings(o, len(rows), anchors, start.shares)
 
     def progress(iteration, objective, flips):
         report(f"iteration {iteration}/{o.max_iter}: objective {objective:.6g}, {flips:.2%} of the bits changed")
@@ -144,7 +145,9 @@ def _train(views, o, rng, report):
     codes = encode(everything, projections, learned.weights)
     clustering = final_clusters(codes, learned.clustering, o, rng)
     model = Model(blocks.embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
-    return Trained(model, learned.alpha, codes, clustering.labels, learned.history, learned.n_iter, learned.converged)
+    return Trained(
+        model, learned.view_weights, codes, clustering.labels, learned.history, learned.n_iter, learned.converged
+    )
 
 
 def choose_anchors(present, o, rng):
@@ -197,17 +200,18 @@ def _embedding(array, facts, rows, anchors, probes, o):
         read_rows(array, rows[anchors], dtype),
         ((read_rows(array, rows[probes[block]], dtype), is_anchor[block]) for block in blocks),
         o.kernel_width,
+        REACH if o.start == "consensus" else None,
     )
 
 
-def loop_settings(o, n, anchors):
+def loop_settings(o, n, anchors, shares):
     """The paper's symbols for `n` training rows."""
     m = len(anchors)
     same_images = all(np.array_equal(a, anchors[0]) for a in anchors)
     norm = make_norm(o.norm, o.n_bits)
     coupling = o.coupling
     if coupling is None and o.start == "consensus":  # λ3·d is a fixed share of what all views together can say
-        coupling = FELT_COUPLING * m ** (1 - o.view_exponent) / typical_bit_weight(o.norm, n)
+        coupling = FELT_COUPLING * shares.sum() ** (1 - o.view_exponent) / typical_bit_weight(o.norm, n)
     elif coupling is None:
         coupling = PAPER_COUPLING
     return Settings(

@@ -123,6 +123,14 @@ def test_the_kernel_width_is_twice_the_mean_distance_to_the_nearest_other_anchor
     np.testing.assert_allclose(e.anchors, 2 * (anchors - 0.5), rtol=1e-6)
 
 
+def test_the_kernel_reaches_the_samples_at_the_edge():
+    X = np.array([[0.0], [1.0], [1.5], [0.5], [9.0]], np.float32)
+    args = np.zeros(1), np.ones(1, np.float32), X[:2], [(X[2:], np.full(3, -1))], 1.5
+    near = fit_embedding(*args, reach=0.1)  # half the probes have an anchor within 0.5; twice the mean is 6
+    assert near.gamma == fit_embedding(*args).gamma == pytest.approx(2 * (1.5 * 6) ** 2)
+    assert fit_embedding(*args, reach=1.0).gamma == pytest.approx(2 * (1.5 * 8) ** 2)
+
+
 def test_rows_that_are_all_the_same_have_some_kernel_width():
     X = np.ones((5, 2), np.float32)
     e = fit_embedding(np.ones(2, np.float32), np.zeros(2, np.float32), X[:2], [(X, np.array([0, 1, -1, -1, -1]))], 1.0)

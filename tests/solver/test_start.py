@@ -1,5 +1,7 @@
 """Where Algorithm 1 begins: projections of the right shape, the same for the same seed, and good clusters."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
@@ -7,7 +9,20 @@ from sklearn.metrics import adjusted_rand_score
 from bitmosaic import HSIC
 from bitmosaic.embedding import fit_embedding
 from bitmosaic.solver.blocks import Blocks
-from bitmosaic.solver.start import consensus_start, joint_gram, random_rotation, rotation_start, top_eigenvectors
+from bitmosaic.solver.start import (
+    consensus_start,
+    joint_gram,
+    plain_rows,
+    random_rotation,
+    rotation_start,
+    separate_clusters,
+    silhouette,
+    telling_directions,
+    top_eigenvectors,
+    view_shares,
+    whitened,
+    whitener,
+)
 from bitmosaic.threads import single_threaded_blas
 
 
@@ -83,6 +98,82 @@ def test_the_consensus_weighs_directions_by_agreement():
     ]
     start = consensus_start(centred_blocks(views), 32, n_clusters=2, n_init=3, rng=np.random.default_rng(0))
     assert adjusted_rand_score(shared, start.labels) > 0.9
+
+
+def signal_views(n=600, seed=0):
+    """Three views of the same five numbers, in other words and with noise of their own."""
+    rng = np.random.default_rng(seed)
+    T = rng.normal(size=(n, 5))
+    return [np.hstack([T @ rng.normal(size=(5, 8)), rng.normal(size=(n, 8))]).astype(np.float32) for _ in range(3)]
+
+
+def shares_of(views):
+    blocks = centred_blocks(views)
+    joint, edges = joint_gram(blocks)
+    slices = [slice(a, b) for a, b in pairwise(edges)]
+    gram = whitened(joint, slices, [whitener(joint[s, s]) for s in slices])
+    return view_shares(gram, slices, len(views[0]))
+
+
+def test_two_copies_share_one_voice():
+    views = signal_views()
+    np.testing.assert_allclose(shares_of(views), 1, atol=0.1)
+    np.testing.assert_allclose(shares_of([*views, views[0]]), [0.5, 1, 1, 0.5], atol=0.1)
+    np.testing.assert_allclose(shares_of([views[0], 3 * views[0]]), 0.5, atol=0.01)
+
+
+def test_a_useless_view_is_hardly_heard():
+    views = signal_views()
+    noise = np.random.default_rng(1).normal(size=(600, 16)).astype(np.float32)
+    np.testing.assert_allclose(shares_of([*views, noise])[:3], shares_of(views), atol=0.01)
+    assert shares_of([*views, noise])[3] < 0.1
+    assert shares_of([*views, np.ones((600, 4), np.float32)])[3] == pytest.approx(0.01)
+
+
+def test_a_view_by_itself_and_views_without_any_agreement_count_in_full():
+    rng = np.random.default_rng(0)
+    assert shares_of(signal_views()[:1]) == pytest.approx([1])
+    np.testing.assert_allclose(shares_of([np.ones((600, 2), np.float32)] * 2), 1)
+    pair = shares_of([rng.normal(size=(600, 9)).astype(np.float32) for _ in range(2)])
+    assert pair[0] == pytest.approx(pair[1])
+
+
+@pytest.mark.parametrize("distance", [10, 0.5])
+def test_only_clusters_that_stand_apart_are_taken_from_the_plain_views(distance):
+    rng = np.random.default_rng(0)
+    y = np.arange(500) % 5
+    views = [(distance * np.eye(5, d)[y] + rng.normal(size=(500, d))).astype(np.float32) for d in (8, 200)]
+    views[1][:20] = np.nan
+    plain = plain_rows(centred_blocks(views), rng)
+    assert [X.shape for X in plain] == [(500, 8), (500, 64)]
+    np.testing.assert_allclose([np.nanmean((X**2).sum(1)) for X in plain], 1, rtol=1e-5)
+    labels = separate_clusters(plain, np.ones(2), 5, 5, rng)
+    assert (labels is None) == (distance < 1)
+    if labels is not None:
+        assert adjusted_rand_score(y, labels) == 1
+
+
+def test_one_cluster_or_too_few_rows_do_not_stand_apart():
+    X = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
+    for n_clusters in (1, 6):
+        assert separate_clusters([X], np.ones(1), n_clusters, 2, np.random.default_rng(0)) is None
+
+
+def test_the_simplified_silhouette():
+    X, means = np.array([[0.0], [1.0], [7.0]], np.float32), np.array([[0.0], [4.0], [8.0]], np.float32)
+    assert silhouette(X, means, np.array([0, 0, 2])) == pytest.approx((1 + (3 - 1) / 3 + (3 - 1) / 3) / 3)
+
+
+def test_telling_directions_are_ridge_regressions_of_the_indicators():
+    blocks = centred_blocks(blob_views()[0])
+    labels = np.arange(800) % 4
+    Zs = [np.vstack([Z[v] for Z in blocks.sweep(lambda rows, Zs: Zs)]).astype(float) for v in range(2)]
+    directions = telling_directions(blocks, [whitener(Z.T @ Z) for Z in Zs], labels, 4)
+    H = np.eye(4)[labels] - 0.25
+    for Z, T in zip(Zs, directions, strict=True):
+        G = Z.T @ Z
+        expected = np.linalg.solve(G + 0.1 * np.trace(G) / len(G) * np.eye(len(G)), Z.T @ H) / 2
+        np.testing.assert_allclose(T, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_joint_gram_matrix_agrees_with_numpy():

@@ -128,6 +128,7 @@ def view_shares(gram, views, n_rows):
     copies = np.minimum(squares / np.outer(size, size), 1) ** COPY_EXPONENT
     np.fill_diagonal(copies, 1)
     agreement = (1 - 0.75 * copies) * (squares - np.outer(traces, traces) / n_rows) / np.outer(size, size)
+    np.fill_diagonal(agreement, 0)
     best = agreement.max(1)  # (m,), not below 0
     useful = np.clip(best / (USEFUL * best.max()), LEAST_SHARE, 1) if best.max() > 0 else np.ones(len(best))
     return useful / copies.sum(1)

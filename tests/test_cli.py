@@ -55,18 +55,21 @@ def test_version_and_help_answer_without_heavy_imports(tmp_path):
     assert run("--version").stdout.startswith("bitmosaic 0.")
 
 
-def test_bench_quality_tells_hsic_beside_kmeans_and_stores_the_labels(blobs, tmp_path):
-    done = run("bench", "quality", blobs, "--seeds", 2, "--out", tmp_path / "raw.json")
+def test_bench_quality_tells_hsic_beside_kmeans_and_goes_on_from_the_stored_labels(blobs, tmp_path):
+    command = ["bench", "quality", blobs, "--spoil", "--seeds", 1, "--out", tmp_path / "raw.jsonl"]
+    done = run(*command)
     assert done.returncode == 0, done.stderr
-    for method in ("KMeans", "HSIC", "HSIC.paper"):
-        assert method in done.stdout
+    for row in ("KMeans", "KMeans-balanced", "KMeans-raw", "HSIC", "HSIC.paper", "blobs + noise", "blobs + copy of"):
+        assert f" {row} " in done.stdout
     assert "1.000±.000" in done.stdout
 
-    from bitmosaic.bench.quality import load, summarise
+    from bitmosaic.bench.quality import summarise
+    from bitmosaic.bench.runs import load
 
-    summary = summarise(load(tmp_path / "raw.json"))
+    summary = summarise(load(tmp_path / "raw.jsonl"))
     assert summary["blobs", "KMeans"]["nmi"] == (1.0, 0.0)
-    assert len(summary) == 4
+    assert len(summary) == 5 + 4
+    assert run(*command).stdout == done.stdout  # the seconds, too: nothing ran again
 
 
 def test_bench_features_tells_how_far_it_is(tmp_path):
@@ -94,6 +97,8 @@ def test_bench_memory_stays_under_its_limit():
     ("arguments", "message"),
     [
         (["bench", "quality", "nowhere.mat"], "nowhere.mat"),
+        (["bench", "quality"], "nothing to measure"),
+        (["bench", "quality", "--blobs", "--methods", "kmeans"], "Add it to --methods"),
         (["bench", "memory", "--rows", "2000", "--limit", "1MB"], "memory_limit must be at least"),
         (["bench", "memory", "--rows", "2000", "--limit", "lots"], "such as '512MB'"),
     ],

@@ -10,38 +10,50 @@ bench = typer.Typer(no_args_is_help=True, help="Measure bitmosaic beside its pee
 
 @bench.command()
 def quality(
-    data: Annotated[list[Path], typer.Argument(help="Multi-view files or views folders with known classes.")],
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(help="Multi-view files or views folders with known classes: PATH, or PATH?views=lbp,gist,hog."),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Some of KMeans, KMeans-balanced, KMeans-raw, KMeans-L2, HSIC, HSIC.paper, with commas."),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 10,
-    out: Annotated[Path | None, typer.Option(help="Store the raw labels and times here, as JSON.")] = None,
+    kmeans_seeds: Annotated[
+        int | None, typer.Option(min=1, help="Fewer seeds for KMeans, which takes minutes on 60,000 images.")
+    ] = None,
+    each_view: Annotated[bool, typer.Option("--each-view", help="HSIC on each view by itself, too.")] = False,
+    spoil: Annotated[
+        bool, typer.Option("--spoil", help="HSIC with a view of noise, a constant one, or a copy of one added, too.")
+    ] = False,
+    blobs: Annotated[
+        bool, typer.Option("--blobs", help="HSIC on well-separated blobs seen through pairs of smooth maps, too.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Raw labels and times, a line of JSON for each run. What is there already is not run again."),
+    ] = None,
 ) -> None:
     """HSIC, HSIC.paper and scikit-learn's KMeans on the same data: mean ± standard deviation over seeds.
 
-    KMeans runs on the standardised, concatenated views; "KMeans bal." gives every view the same total variance.
+    KMeans, best of 10 starts, runs on the standardised, concatenated views; -balanced gives every view the same total
+    variance, -raw scales nothing, -L2 (of one view) scales rows to length 1. Stored runs of other code are run again.
     """
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.progress import Progress
-    from rich.table import Table
+    from bitmosaic.bench.cases import blob_cases, cases_of
+    from bitmosaic.bench.quality import METHODS, parse_methods, run_all
+    from bitmosaic.bench.tables import print_tables
+    from bitmosaic.errors import ParameterError
+    from bitmosaic.terminal import progress_bars
 
-    from bitmosaic.bench.quality import METHODS, run_all, store, summarise
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("measuring", total=len(data) * seeds * len(METHODS))
-        runs = run_all(
-            data, seeds, lambda run: progress.update(task, advance=1, description=f"{run.data} {run.method}")
-        )
-    if out:
-        store(runs, out)
-    table = Table("data", "method", "ACC", "NMI", "purity", "F-score", "s", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    last = None
-    for (name, method), scores in summarise(runs).items():
-        if last not in (None, name):
-            table.add_section()
-        pairs = (scores[score] for score in ("acc", "nmi", "purity", "f_score"))
-        cells = [f"{mean:.3f}±{spread:.3f}".replace("±0.", "±.") for mean, spread in pairs]
-        table.add_row(name if name != last else "", method, *cells, f"{scores['seconds'][0]:.1f}")
-        last = name
-    Console().print(table)
+    if not data and not blobs:
+        raise ParameterError("There is nothing to measure. Name multi-view files or views folders, or add --blobs.")
+    cases = cases_of(data or [], each_view, spoil) + (blob_cases() if blobs else [])
+    chosen = parse_methods(methods) if methods else list(METHODS)
+    if (each_view or spoil or blobs) and "HSIC" not in chosen:
+        raise ParameterError("--each-view, --spoil and --blobs are measured with HSIC. Add it to --methods.")
+    with progress_bars(goes_on=out is not None) as progress:
+        runs = run_all(cases, chosen, seeds, progress, out, kmeans_seeds)
+    print_tables(cases, runs)
 
 
 @bench.command()

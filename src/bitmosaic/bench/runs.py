@@ -1,0 +1,110 @@
+"""Runs on disk: labels as they came out, one line of JSON each, so that a measurement that was stopped goes on."""
+
+import json
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bitmosaic.bench.cases import Case
+from bitmosaic.errors import FileFormatError, InvalidDataError
+from bitmosaic.metrics import clustering_scores
+from bitmosaic.views import read_rows
+
+STAMPED_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one method gave on one data set with one seed."""
+
+    data: str
+    method: str
+    seed: int
+    seconds: float
+    made_by: str
+    labels: np.ndarray
+    truth: np.ndarray
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.data, self.method, self.seed
+
+    @property
+    def scores(self) -> dict[str, float]:
+        return clustering_scores(self.truth, self.labels)
+
+
+class RunFile:
+    """The runs so far, and where the next ones go. Without a path, nowhere.
+
+    Lines are of two kinds: a data set with its true classes, and a run.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None):
+        self.path = None if path is None else Path(path)
+        self.runs: dict[tuple[str, str, int], Run] = {}  # the last one, where one was done again
+        self._stamps: dict[str, int] = {}
+        self._cut = 0  # bytes of a last line that a kill cut short
+        if self.path is not None and self.path.exists():
+            self._read(self.path)
+
+    def _read(self, path: Path) -> None:
+        truth: dict[str, np.ndarray] = {}
+        whole, _, cut = path.read_bytes().rpartition(b"\n")
+        try:
+            for line in map(json.loads, whole.splitlines()):
+                if "truth" in line:
+                    truth[line["data"]], self._stamps[line["data"]] = np.array(line["truth"]), line["stamp"]
+                else:
+                    run = Run(**line | {"labels": np.array(line["labels"]), "truth": truth[line["data"]]})
+                    self.runs[run.key] = run
+        except (ValueError, TypeError, KeyError) as error:
+            raise _not_ours(path) from error
+        if cut and not whole:
+            raise _not_ours(path)
+        self._cut = len(cut)
+
+    def check(self, case: Case) -> None:
+        """Refuse to go on with other data of the same name."""
+        if self._stamps.get(case.name, stamp(case)) != stamp(case):
+            raise InvalidDataError(
+                f"Runs go on with the data they began with; {self.path} has runs on another {case.name!r}. "
+                "Take another --out."
+            )
+
+    def add(self, run: Run, case: Case) -> None:
+        self.runs[run.key] = run
+        if self.path is None:
+            return
+        lines = []
+        if case.name not in self._stamps:
+            self._stamps[case.name] = stamp(case)
+            lines.append({"data": case.name, "stamp": stamp(case), "truth": case.truth.tolist()})
+        lines.append({field: getattr(run, field) for field in ("data", "method", "seed", "seconds", "made_by")})
+        lines[-1]["labels"] = run.labels.tolist()
+        with self.path.open("ab") as file:
+            if self._cut:
+                file.truncate(file.tell() - self._cut)
+                self._cut = 0
+            file.write(b"".join(json.dumps(line).encode("ascii") + b"\n" for line in lines))
+
+
+def load(path: str | os.PathLike[str]) -> list[Run]:
+    """The runs that a file holds."""
+    return list(RunFile(path).runs.values())
+
+
+def stamp(case: Case) -> int:
+    """A checksum of the names, the classes and up to 1000 rows of the data."""
+    views = case.views(0)
+    rows = np.unique(np.linspace(0, views.n_rows - 1, STAMPED_ROWS).astype(int))
+    parts = [repr((views.names, views.widths, case.truth.tolist())).encode()]
+    parts += [read_rows(array, rows).tobytes() for array in views.arrays]
+    return zlib.crc32(b"".join(parts))
+
+
+def _not_ours(path: Path) -> FileFormatError:
+    return FileFormatError(f"Runs are stored as lines of JSON; {path} holds something else. Take another --out.")

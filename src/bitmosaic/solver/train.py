@@ -22,7 +22,7 @@ from bitmosaic.views import exact_dtype, read_rows
 PROBES = 2048  # rows from which the kernel width is taken
 REACH = 0.99  # of the probes have an anchor within the kernel width
 ROWS_PER_ANCHOR = 5  # at least, for the consensus start
-START_ROWS_PER_ANCHOR, START_ROWS_PER_CLUSTER = 10, 5
+START_ROWS_PER_ANCHOR, START_ROWS_PER_CLUSTER = 20, 5
 FELT_COUPLING = 0.15  # of what all the views together say
 PAPER_COUPLING = 1e-5
 FINAL_ITER = 50  # of centroids and assignment, on all codes

@@ -66,6 +66,18 @@ def test_extract_and_fit_do_the_same_in_two_steps(place):
     assert len(again["sizes"]) == 2
 
 
+def test_options_of_a_view_and_the_mirror_are_given_on_the_command_line(place):
+    for folder, *options in (["rooted", "--view", "hog"], ["plain", "--no-mirror", "--view", "hog?root=false"]):
+        run("extract", "photos", "--out", folder, *options, cwd=place)
+    rooted, plain = (np.load(place / folder / "hog.npy") for folder in ("rooted", "plain"))
+    assert (rooted**2 >= plain - 1e-6).all()  # the maximum over the picture and its mirror image
+    assert rooted.max() > 0.2 >= plain.max() - 1e-6  # HOG is clipped at 0.2
+    [view] = json.loads((place / "plain" / "extraction.json").read_text())["views"]
+    assert view["options"] == {"mirror": False, "root": False}
+    done = run("extract", "photos", "--out", "x", "--view", "hog?root=no", cwd=place, fails=True)
+    assert "hog: root must be true or false; got 'no'" in done.stderr
+
+
 def test_predict_prints_or_writes_a_cluster_and_a_confidence_for_each(place):
     write_pictures(place / "new", 2, seed=5)
     (place / "new" / "bad.jpg").write_bytes(b"no picture")

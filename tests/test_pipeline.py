@@ -71,7 +71,7 @@ def test_the_features_in_the_views_folder_are_those_of_the_extractors(run, folde
     assert views.names == VIEWS
     assert views.labels.tolist() == [kind for kind in KINDS for _ in range(40)]
     images = [open_images(folder).read(i, 128) for i in (0, 50, 119)]
-    for name, array in zip(views.names, extract([extractor(v) for v in VIEWS], images), strict=True):
+    for name, array in zip(views.names, extract([extractor(v, mirror=True) for v in VIEWS], images), strict=True):
         np.testing.assert_array_equal(views[name][[0, 50, 119]], array)
 
 
@@ -177,16 +177,56 @@ def test_views_are_named_once_and_known(folder, tmp_path):
 
 
 def test_options_of_a_view_are_read_from_its_name(tmp_path):
-    spec = extraction.ViewSpec.parse("deep=model.onnx?size=112&mean=0.5,0.5,0.5&output=pooled", mirror=True)
+    spec = extraction.ViewSpec.parse("deep=model.onnx?size=112&mean=0.5,0.5,0.5&output=pooled")
     assert (spec.name, spec.extractor) == ("deep", "onnx")
     assert spec.options | {"path": None} == {
         "path": None,
-        "mirror": True,
         "size": 112,
         "mean": [0.5, 0.5, 0.5],
         "output": "pooled",
     }
-    assert extraction.ViewSpec.parse("hog?mirror=true").options == {"mirror": True}
+
+
+def test_hand_made_features_are_mirrored_unless_told_and_others_only_if_asked():
+    options = {text: extraction.ViewSpec.parse(text).options for text in ("hog", "hog?mirror=false", "own")}
+    assert options == {"hog": {"mirror": True}, "hog?mirror=false": {"mirror": False}, "own": {}}
+    assert extraction.ViewSpec.parse("hog", mirror=False).options == {"mirror": False}
+    assert "mirror" not in extraction.ViewSpec.parse("deep=model.onnx").options
+    assert extraction.ViewSpec.parse("deep=model.onnx?mirror=true", mirror=False).options["mirror"] is True
+
+
+def test_pictures_and_their_mirror_images_fall_into_the_same_clusters(run, folder, tmp_path):
+    mirrored = tmp_path / "mirrored"
+    for file in sorted(folder.rglob("*.png")):
+        there = mirrored / file.relative_to(folder)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        Image.open(file).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(there)
+    assert pipeline.predict(run, mirrored)[0]["cluster"].tolist() == run.column("labels").tolist()
+
+
+def test_features_of_an_older_revision_are_neither_continued_nor_predicted_with(folder, tmp_path, monkeypatch):
+    class Stop(Exception):
+        pass
+
+    def stop(stage, done, total):
+        if done:
+            raise Stop
+
+    with monkeypatch.context() as older:
+        older.setattr(extraction, "REVISION", 1)
+        old = pipeline.cluster(folder, tmp_path / "old", 3, views=("ch",))
+        older.setattr(extraction, "BATCH", 16)
+        with pytest.raises(Stop):
+            extraction.extract_views(folder, tmp_path / "views", ("ch",), progress=stop)
+    seen = []
+    extraction.extract_views(folder, tmp_path / "views", ("ch",), progress=lambda *step: seen.append(step))
+    assert next(done for stage, done, _ in seen if stage == "extracting features") == 0  # from the beginning
+    with pytest.raises(InvalidDataError, match="made by another version of bitmosaic"):
+        pipeline.predict(old, folder)
+    with pytest.raises(InvalidDataError, match=r"has views ch\?mirror=true \(revision 1\)"):
+        pipeline.cluster(folder, tmp_path / "old", 3, views=("ch",))
+    with pytest.raises(InvalidDataError, match=r"was made with the views ch\?mirror=true \(revision 2\)\. Choose"):
+        extraction.extract_views(folder, tmp_path / "views", ("ch",), mirror=False)
 
 
 def test_an_extraction_goes_on_after_any_batch_and_gives_the_same_bytes(folder, tmp_path, monkeypatch):

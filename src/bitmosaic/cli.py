@@ -24,10 +24,18 @@ Clusters = Annotated[int, typer.Option("--clusters", "-c", min=1, help="How many
 ViewNames = Annotated[
     list[str] | None,
     typer.Option(
-        "--view", help="A view to extract: lbp, gist, hog, ch, cm, corr, edh, wt, or NAME=MODEL.onnx. Repeat it."
+        "--view",
+        help="A view to extract: lbp, gist, hog, ch, cm, corr, edh, wt, or NAME=MODEL.onnx. Repeat it. Options follow "
+        "a question mark: 'hog?root=false&grid=4'.",
     ),
 ]
-Mirror = Annotated[bool, typer.Option(help="Features that do not change when a picture is mirrored.")]
+Mirror = Annotated[
+    bool,
+    typer.Option(
+        help="Features that do not change when a picture is mirrored. Write --no-mirror where left and right matter: "
+        "text, digits. An ONNX view, or one of your own, is mirrored only if asked: NAME=MODEL.onnx?mirror=true."
+    ),
+]
 MaxSide = Annotated[
     int | None, typer.Option(min=8, help="Larger pictures are reduced to this many pixels a side: 128, for ONNX 256.")
 ]
@@ -74,7 +82,7 @@ def cluster(
     clusters: Clusters,
     out: Annotated[Path, typer.Option(help="The run folder. A run that was stopped there goes on.")] = Path("run"),
     view: ViewNames = None,
-    mirror: Mirror = False,
+    mirror: Mirror = True,
     labels: Labels = None,
     max_side: MaxSide = None,
     seed: Seed = 0,
@@ -110,7 +118,7 @@ def extract(
     src: Source,
     out: Annotated[Path, typer.Option(help="The views folder. An extraction that was stopped there goes on.")],
     view: ViewNames = None,
-    mirror: Mirror = False,
+    mirror: Mirror = True,
     labels: Labels = None,
     max_side: MaxSide = None,
     threads: Threads = None,

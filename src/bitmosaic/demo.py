@@ -29,4 +29,7 @@ def run_demo(folder, seed: int = 0, progress: pipeline.Progress = pipeline.quiet
     folder = Path(folder)
     if not (folder / "run").exists():
         write_digits(folder / "pictures")
-    return pipeline.cluster(folder / "pictures", folder / "run", 10, labels="folder", seed=seed, progress=progress)
+    # A mirrored digit is another shape, or another digit.
+    return pipeline.cluster(
+        folder / "pictures", folder / "run", 10, mirror=False, labels="folder", seed=seed, progress=progress
+    )

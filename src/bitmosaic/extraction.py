@@ -39,15 +39,19 @@ class ViewSpec:
     options: dict[str, Any]
 
     @classmethod
-    def parse(cls, text: str, mirror: bool = False) -> "ViewSpec":
-        """From hog, hog?mirror=true, or deep=model.onnx?size=112 for an ONNX encoder under a name of its own."""
+    def parse(cls, text: str, mirror: bool = True) -> "ViewSpec":
+        """From hog, hog?root=false, or deep=model.onnx?size=112 for an ONNX encoder under a name of its own.
+
+        `mirror` is for the hand-made features; an encoder would take twice as long, and is mirrored only by its own
+        option, deep=model.onnx?mirror=true. So is a user's extractor.
+        """
         view, _, query = text.partition("?")
         name, equals, path = view.partition("=")
         if not name or (equals and not path):
             raise ParameterError(f"A view is the name of an extractor, or NAME=MODEL.onnx; got {text!r}.")
-        options = ({"mirror": True} if mirror else {}) | dict(_option(text, part) for part in query.split("&") if part)
+        options = dict(_option(text, part) for part in query.split("&") if part)
         if not equals:
-            return cls(name, name, options)
+            return cls(name, name, ({"mirror": mirror} if name in HAND_MADE else {}) | options)
         return cls(name, "onnx", {"path": str(Path(path).resolve())} | options)
 
     def open(self) -> Extractor:
@@ -73,7 +77,7 @@ def _option(text: str, part: str) -> tuple[str, Any]:
         return key, value
 
 
-def view_specs(views: Sequence[str | ViewSpec], mirror: bool = False) -> list[ViewSpec]:
+def view_specs(views: Sequence[str | ViewSpec], mirror: bool = True) -> list[ViewSpec]:
     specs = [view if isinstance(view, ViewSpec) else ViewSpec.parse(view, mirror) for view in views]
     names = [spec.name for spec in specs]
     if not names or len({name.casefold() for name in names}) < len(names):
@@ -94,7 +98,7 @@ def extract_views(
     out: Any,
     views: Sequence[str | ViewSpec] = DEFAULT_VIEWS,
     *,
-    mirror: bool = False,
+    mirror: bool = True,
     labels: str | None = None,
     max_side: int | None = None,
     n_threads: int | None = None,
@@ -103,6 +107,8 @@ def extract_views(
 ) -> Views:
     """Extract features of all pictures of `src` into the views folder `out`, or go on with what was begun there.
 
+    `mirror` makes hand-made features blind to left and right; an ONNX encoder or an extractor of one's own has the
+    option in its view, as in deep=model.onnx?mirror=true.
     `labels="folder"` takes the name of a picture's folder as its true label. Larger pictures are reduced to `max_side`
     pixels a side: 128 or, for an ONNX encoder, 256. Pictures that cannot be read are left out, with their cause, in
     skipped.csv; `strict` stops instead. `progress(stage, done, total)` is called after each batch.

@@ -42,7 +42,7 @@ def cluster(
     n_clusters: int,
     *,
     views: Sequence[str | ViewSpec] = DEFAULT_VIEWS,
-    mirror: bool = False,
+    mirror: bool = True,
     labels: str | None = None,
     max_side: int | None = None,
     seed: int = 0,
@@ -51,7 +51,10 @@ def cluster(
     strict: bool = False,
     progress: Progress = quiet,
 ) -> Run:
-    """Pictures -> a run folder. A run that was stopped goes on where it was; a finished one is returned as it is."""
+    """Pictures -> a run folder. A run that was stopped goes on where it was; a finished one is returned as it is.
+
+    Hand-made features are blind to left and right: say `mirror=False` where these matter, as in text and digits.
+    """
     specs = view_specs(views, mirror)
     max_side = max_side or usual_side(specs)
     source = open_images(src, progress)

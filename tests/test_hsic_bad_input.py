@@ -167,6 +167,7 @@ BAD_PARAMETERS = [
     ({"balance": -1}, "'balance' .* Got -1"),
     ({"view_exponent": 1}, "'view_exponent' .* Got 1"),
     ({"anchors": "none"}, "'anchors' .* Got 'none'"),
+    ({"root": "square"}, "'root' .* Got 'square'"),
     ({"standardize": 2}, "'standardize' .* Got 2"),
     ({"kernel_width": 0}, "'kernel_width' .* Got 0"),
     ({"kernel_width": np.inf}, "'kernel_width' .* Got inf"),

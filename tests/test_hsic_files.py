@@ -123,7 +123,7 @@ def without(where, name):
 
 ARRAYS = ["labels", "codes", "centers", "bit_weights", "weights", "view_weights"]
 ARRAYS += [f"view{v}.{name}" for v in (0, 1) for name in ("offset", "factor", "anchors", "mean", "projection")]
-FACTS = ["parameters", "view_names", "gammas", "n_iter", "objective_history", "n_features_in"]
+FACTS = ["parameters", "view_names", "kernels", "n_iter", "objective_history", "n_features_in"]
 
 CONTRADICTIONS = (
     {f"without array {name}": without("arrays", name) for name in ARRAYS}
@@ -162,13 +162,13 @@ CONTRADICTIONS = (
         "the same name twice": fact(view_names=["hog", "hog"]),
         "names that are numbers": fact(view_names=[1, 2]),
         "names in one word": fact(view_names="hg"),
-        "a width too few": fact(gammas=[1.0]),
-        "a width too many": fact(gammas=[1.0, 1.0, 1.0]),
-        "widths in words": fact(gammas=["wide", "narrow"]),
-        "a width of zero": fact(gammas=[0.0, 1.0]),
-        "a width below zero": fact(gammas=[-1.0, 1.0]),
-        "a width beyond all numbers": fact(gammas=[10**400, 1]),
-        "no widths": fact(gammas=None),
+        "a width too few": fact(kernels=[[1.0, False]]),
+        "a width too many": fact(kernels=[[1.0, False]] * 3),
+        "widths in words": fact(kernels=[["wide", False], ["narrow", True]]),
+        "a width of zero": fact(kernels=[[0.0, True], [1.0, True]]),
+        "a width below zero": fact(kernels=[[-1.0, True], [1.0, True]]),
+        "a width beyond all numbers": fact(kernels=[[10**400, False], [1, False]]),
+        "no kernels": fact(kernels=None),
         "no history": fact(objective_history=[]),
         "a history of pairs": fact(objective_history=[[1, "P"]]),
         "a history of words": fact(objective_history=[["a", "b", "c"]]),

@@ -11,7 +11,8 @@ FAR = 1e15  # in units of the training data's spread
 class Embedding:
     """ψ of one view: exp(-‖x - a‖²/γ) for each anchor a, minus its mean over the training data.
 
-    Samples are moved by `offset` and multiplied by `factor` first; `anchors` already are.
+    Samples are moved by `offset` and multiplied by `factor` first, after the square root if `root`; `anchors` already
+    are.
     """
 
     offset: np.ndarray  # (d,) float64
@@ -19,6 +20,7 @@ class Embedding:
     anchors: np.ndarray  # (l, d) float32
     gamma: float
     mean: np.ndarray  # (l,) float32
+    root: bool = False
 
     @property
     def n_anchors(self):
@@ -30,7 +32,7 @@ class Embedding:
         Centred in float64: what is left of large values is as exact as they are.
         """
         missing = np.isnan(X[:, 0])
-        rows = np.subtract(X, self.offset, dtype=np.float64)
+        rows = np.subtract(signed_root(X) if self.root else X, self.offset, dtype=np.float64)
         rows *= self.factor
         np.clip(rows, -FAR, FAR, out=rows)  # similar to no anchor, and its square is still a number
         rows[missing] = 0
@@ -56,6 +58,11 @@ def subtract_mean(Z, mean, missing):
     return Z
 
 
+def signed_root(X):
+    """The square root, of negative values with their sign: they come in new samples only."""
+    return np.copysign(np.sqrt(np.abs(X)), X)
+
+
 def squared_distances(X, anchors):
     """‖x - a‖² by one matrix product: (n, l) float32, never negative."""
     D = X @ anchors.T
@@ -65,7 +72,7 @@ def squared_distances(X, anchors):
     return np.maximum(D, 0, out=D)
 
 
-def fit_embedding(offset, factor, anchor_rows, probe_blocks, kernel_width, reach=None):
+def fit_embedding(offset, factor, anchor_rows, probe_blocks, kernel_width, reach=None, root=False):
     """Anchors and width of one view, from raw rows; the mean is still zero.
 
     γ = 2σ², σ = kernel_width · 2 · the mean distance of a probe to its nearest anchor; with `reach`, kernel_width times
@@ -73,7 +80,7 @@ def fit_embedding(offset, factor, anchor_rows, probe_blocks, kernel_width, reach
     blocks of raw rows, each with the index of the anchor that is the probe itself, or -1: a sample is not its own
     neighbour.
     """
-    blank = Embedding(offset, factor, np.empty((0, len(offset)), np.float32), 1.0, np.empty(0, np.float32))
+    blank = Embedding(offset, factor, np.empty((0, len(offset)), np.float32), 1.0, np.empty(0, np.float32), root)
     anchors = blank.normalise(anchor_rows)[0]
     parts = [np.empty(0)]
     for rows, is_anchor in probe_blocks:
@@ -87,4 +94,4 @@ def fit_embedding(offset, factor, anchor_rows, probe_blocks, kernel_width, reach
     if reach is not None and nearest.size:
         sigma = max(sigma, kernel_width * np.quantile(nearest, reach))
     gamma = 2 * sigma**2 if sigma > 0 else 1.0
-    return Embedding(offset, factor, anchors, float(gamma), np.zeros(len(anchors), np.float32))
+    return replace(blank, anchors=anchors, gamma=float(gamma), mean=np.zeros(len(anchors), np.float32))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError
-from bitmosaic.features import Extractor, extract, extractor
+from bitmosaic.features import HAND_MADE, Extractor, extract, extractor
 from bitmosaic.files import locked, megabytes, sync_folder, write_json, write_whole
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.threads import ahead

@@ -62,6 +62,9 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         r > 1; large values make the view weights more equal.
     anchors : {"same", "per_view"}, default="same"
         Whether the anchors are the same images in every view. Where too few images have all views, they are not.
+    root : bool, default=True
+        Take the square root of views without negative values: of histograms, counts and energies a few large values
+        would outweigh the rest.
     standardize : bool, default=True
         Divide each column by its standard deviation. False only centres the columns.
     kernel_width : float, default=1
@@ -108,6 +111,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         "balance": [Interval(Real, 0, None, closed="left")],
         "view_exponent": [Interval(Real, 1, 100, closed="right")],
         "anchors": [StrOptions({"same", "per_view"})],
+        "root": ["boolean"],
         "standardize": ["boolean"],
         "kernel_width": [Interval(Real, 1e-3, 1e3, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -142,6 +146,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         balance=1e-3,
         view_exponent=5.0,
         anchors="same",
+        root=True,
         standardize=True,
         kernel_width=1.0,
         max_iter=10,
@@ -168,6 +173,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.balance = balance
         self.view_exponent = view_exponent
         self.anchors = anchors
+        self.root = root
         self.standardize = standardize
         self.kernel_width = kernel_width
         self.max_iter = max_iter
@@ -184,8 +190,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     @classmethod
     def paper(cls, n_clusters=8, **changes):
         """HSIC with exactly the settings of the paper: 128 bits, 1000 anchors, all rows, λ3 = 1e-5, 10 iterations."""
-        model = cls(n_clusters, n_bits=128, n_anchors=1000, shared_ratio=0.2, start="rotation", standardize=False)
-        model.set_params(anchors="same", kernel_width=1.0, balance=1e-3, n_init=10)
+        model = cls(n_clusters, n_bits=128, n_anchors=1000, shared_ratio=0.2, start="rotation", root=False)
+        model.set_params(standardize=False, anchors="same", kernel_width=1.0, balance=1e-3, n_init=10)
         model.set_params(ridge=1e-3, variance_reward=1e-3, coupling=1e-5, view_exponent=5.0, norm="l21", joint=True)
         return model.set_params(max_iter=10, cluster_iter=10, tol=0.0, train_size=1.0).set_params(**changes)
 
@@ -324,13 +330,13 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def save(self, path):
         """Write the fitted model as one file that holds no code: safetensors with a JSON manifest."""
         check_fitted(self)
-        arrays, gammas = self._model.to_arrays()
+        arrays, kernels = self._model.to_arrays()
         arrays |= {"labels": self.labels_, "codes": self.codes_, "view_weights": self.view_weights_}
         facts = {
             "parameters": as_json(self.get_params()),
             "view_names": self.view_names_,
             "columns": [names and list(names) for names in self._columns],
-            "gammas": gammas,
+            "kernels": kernels,
             "n_iter": self.n_iter_,
             "objective_history": [list(entry) for entry in self.objective_history_],
             "n_features_in": self.n_features_in_,
@@ -349,7 +355,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         return estimator
 
     def _restore(self, arrays, facts, path):
-        model, names = Model.from_arrays(arrays, facts["gammas"]), facts["view_names"]
+        model, names = Model.from_arrays(arrays, facts["kernels"]), facts["view_names"]
         n, m, n_bytes = len(arrays["labels"]), len(names), self.n_bits // 8
         expected = model.expected_arrays(self.n_clusters, n_bytes)
         expected |= {"labels": (np.int32, (n,)), "codes": (np.uint8, (n, n_bytes)), "view_weights": (np.float64, (m,))}

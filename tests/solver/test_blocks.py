@@ -131,6 +131,22 @@ def test_the_kernel_reaches_the_samples_at_the_edge():
     assert fit_embedding(*args, reach=1.0).gamma == pytest.approx(2 * (1.5 * 8) ** 2)
 
 
+def test_a_rooted_embedding_is_that_of_the_roots():
+    rng = np.random.default_rng(0)
+    X = rng.gamma(1, 5, size=(60, 3)).astype(np.float32)
+    probes = [np.full(40, -1)]
+    facts = np.sqrt(X).mean(0, dtype=np.float64), np.ones(3, np.float32)
+    rooted = fit_embedding(*facts, X[:20], [(X[20:], *probes)], 1.0, root=True)
+    plain = fit_embedding(*facts, np.sqrt(X[:20]), [(np.sqrt(X[20:]), *probes)], 1.0)
+    assert rooted.gamma == pytest.approx(plain.gamma)
+    np.testing.assert_allclose(rooted(X)[0], plain(np.sqrt(X))[0], atol=1e-6)
+    new = np.array([[4, -9, np.nan], [np.nan] * 3], np.float32)[:, :3]
+    new[0, 2] = 0
+    rows, missing = rooted.normalise(new)
+    np.testing.assert_allclose(rows[0], np.array([2, -3, 0]) - facts[0], rtol=1e-5)
+    np.testing.assert_array_equal(missing, [False, True])
+
+
 def test_rows_that_are_all_the_same_have_some_kernel_width():
     X = np.ones((5, 2), np.float32)
     e = fit_embedding(np.ones(2, np.float32), np.zeros(2, np.float32), X[:2], [(X, np.array([0, 1, -1, -1, -1]))], 1.0)

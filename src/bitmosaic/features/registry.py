@@ -26,6 +26,7 @@ BUILT_IN = {
     "wt": "bitmosaic.features.wavelet",
     "onnx": "bitmosaic.features.onnx",
 }
+HAND_MADE = frozenset(BUILT_IN) - {"onnx"}
 ENTRY_POINTS = "bitmosaic.extractors"
 
 # A piece of work is set by the shape of the images alone, never by the number of threads.

@@ -57,19 +57,19 @@ class Model:
         return labels, distance, margin
 
     def to_arrays(self):
-        """Named arrays, and the numbers that belong to them, for a file."""
+        """Named arrays, and the width and root of each embedding, for a file."""
         arrays = {"centers": self.centers, "bit_weights": self.bit_weights, "weights": self.weights}
         for v, (embedding, P) in enumerate(zip(self.embeddings, self.projections, strict=True)):
             arrays |= {f"view{v}.{name}": getattr(embedding, name) for name in _EMBEDDING_ARRAYS}
             arrays[f"view{v}.projection"] = P
-        return arrays, [embedding.gamma for embedding in self.embeddings]
+        return arrays, [[embedding.gamma, embedding.root] for embedding in self.embeddings]
 
     @classmethod
-    def from_arrays(cls, arrays, gammas):
+    def from_arrays(cls, arrays, kernels):
         embeddings, projections = [], []
-        for v, gamma in enumerate(gammas):
+        for v, (gamma, root) in enumerate(kernels):
             offset, factor, anchors, mean = (arrays[f"view{v}.{name}"] for name in _EMBEDDING_ARRAYS)
-            embeddings.append(Embedding(offset, factor, anchors, float(gamma), mean))
+            embeddings.append(Embedding(offset, factor, anchors, float(gamma), mean, bool(root)))
             projections.append(arrays[f"view{v}.projection"])
         return cls(embeddings, projections, arrays["weights"], arrays["centers"], arrays["bit_weights"])
 

@@ -1,4 +1,5 @@
-"""The first pass over the views: every value usable, which rows have which view, mean and variance of each column."""
+"""The first pass over the views: every value usable, which rows have which view, mean and variance of each column,
+and which views are to be rooted."""
 
 from dataclasses import dataclass
 
@@ -14,17 +15,37 @@ LARGEST = np.finfo(np.float32).max
 
 @dataclass(frozen=True)
 class ViewFacts:
-    """What one view holds, over the rows that have it."""
+    """What one view holds, over the rows that have it; of the square roots of its values if `root`."""
 
     present: np.ndarray  # (n,) bool
     mean: np.ndarray  # (d,) float64
     variance: np.ndarray  # (d,) float64
     resolution: float  # the rounding of a value, relative to it
+    root: bool
 
 
-def scan(views, n_threads=1):
-    """Facts of every view. A row of NaN is a missing view; any other value that is not finite is an error."""
-    facts = [_scan_view(name, array, n_threads) for name, array in zip(views.names, views.arrays, strict=True)]
+class Moments:
+    """Mean and sum of squared deviations of each column, added up block by block."""
+
+    def __init__(self, width):
+        self.count, self.mean, self.squares = 0, np.zeros(width), np.zeros(width)
+
+    def add(self, count, mean, squares):
+        """Chan's update: no large sums are subtracted."""
+        if count:
+            total = self.count + count
+            shift = mean - self.mean
+            self.squares += squares + shift**2 * (self.count * count / total)
+            self.mean += shift * (count / total)
+            self.count = total
+
+
+def scan(views, n_threads=1, root=False):
+    """Facts of every view. A row of NaN is a missing view; any other value that is not finite is an error.
+
+    With `root`, a view without negative values is to be rooted, and its moments are those of the roots.
+    """
+    facts = [_scan_view(name, array, n_threads, root) for name, array in zip(views.names, views.arrays, strict=True)]
     missing = ~np.any([f.present for f in facts], axis=0)
     if missing.any():
         what = f"row {missing.argmax()} is NaN in all of {list(views.names)}"
@@ -36,7 +57,7 @@ def scan(views, n_threads=1):
     return facts
 
 
-def _scan_view(name, array, n_threads):
+def _scan_view(name, array, n_threads, root):
     n, width = array.shape
     present = np.empty(n, bool)
 
@@ -45,20 +66,25 @@ def _scan_view(name, array, n_threads):
         present[rows] = check_rows(name, X, rows.start)
         X = X.astype(np.float64) if present[rows].all() else X[present[rows]].astype(np.float64)
         forget_pages(array)
-        mean = X.mean(0) if len(X) else np.zeros(width)
-        X -= mean
-        return len(X), mean, np.einsum("ij,ij->j", X, X)
+        rooted = _moments(np.sqrt(X)) if root and X.min(initial=0) >= 0 else None
+        return _moments(X), rooted
 
-    count, mean, squares = 0, np.zeros(width), np.zeros(width)
-    for n_part, mean_part, squares_part in in_order(look, row_ranges(n, rows_per_block([width])), n_threads):
-        if n_part:  # Chan's update: no large sums are subtracted
-            total = count + n_part
-            shift = mean_part - mean
-            squares += squares_part + shift**2 * (count * n_part / total)
-            mean += shift * (n_part / total)
-            count = total
+    plain, rooted = Moments(width), Moments(width)
+    for part, rooted_part in in_order(look, row_ranges(n, rows_per_block([width])), n_threads):
+        plain.add(*part)
+        root = root and rooted_part is not None
+        if root:
+            rooted.add(*rooted_part)
+    moments = rooted if root else plain
     resolution = float(np.finfo(exact_dtype(array)).eps)
-    return ViewFacts(present, mean, squares / max(count, 1), resolution)
+    return ViewFacts(present, moments.mean, moments.squares / max(moments.count, 1), resolution, root)
+
+
+def _moments(X):
+    """Rows, mean and sum of squared deviations of each column of float64 rows, which are overwritten."""
+    mean = X.mean(0) if len(X) else np.zeros(X.shape[1])
+    X -= mean
+    return len(X), mean, np.einsum("ij,ij->j", X, X)
 
 
 def check_rows(name, X, first_row):

@@ -37,6 +37,7 @@ class Options:
     n_anchors: int
     shared_ratio: float
     same_anchors: bool
+    root: bool
     standardize: bool
     kernel_width: float
     start: str  # "rotation" or "consensus"
@@ -82,7 +83,7 @@ def _train(views, o, rng, report):
     n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
 
     report(f"looking through {n} rows of {len(views)} views")
-    facts = scan(views, n_threads)
+    facts = scan(views, n_threads, o.root)
     rows = np.arange(n) if o.n_train == n else np.sort(rng.choice(n, o.n_train, replace=False))
     present = np.array([f.present[rows] for f in facts])  # (m, n_train)
     n_present = present.sum(1)
@@ -201,6 +202,7 @@ def _embedding(array, facts, rows, anchors, probes, o):
         ((read_rows(array, rows[probes[block]], dtype), is_anchor[block]) for block in blocks),
         o.kernel_width,
         REACH if o.start == "consensus" else None,
+        facts.root,
     )
 
 

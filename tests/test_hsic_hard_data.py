@@ -196,14 +196,15 @@ def test_one_sample_is_one_cluster():
     assert model.predict(VIEWS["a"][:5]).tolist() == [0] * 5
 
 
-def test_views_without_negative_values_are_rooted_and_only_those():
+def test_skewed_views_without_negative_values_are_rooted_and_only_those():
     rng = np.random.default_rng(0)
-    histogram, signed = rng.gamma(0.5, size=(300, 6)), rng.normal(size=(300, 4))
+    histogram, signed = rng.gamma(0.5, size=(300, 6)), np.hstack([rng.gamma(0.5, size=(300, 4)), -np.ones((300, 1))])
+    symmetric = rng.uniform(size=(300, 5))
     histogram[7] = np.nan
-    model = HSIC(3, n_bits=32, random_state=0).fit([histogram, signed])
-    by_hand = HSIC(3, n_bits=32, random_state=0, root=False).fit([np.sqrt(histogram), signed])
+    model = HSIC(3, n_bits=32, random_state=0).fit([histogram, signed, symmetric])
+    by_hand = HSIC(3, n_bits=32, random_state=0, root=False).fit([np.sqrt(histogram), signed, symmetric])
     np.testing.assert_array_equal(model.labels_, by_hand.labels_)
     assert (model.codes_ != by_hand.codes_).mean() < 0.01  # rounding
-    assert [e.root for e in model._model.embeddings] == [True, False]
-    assert [e.root for e in HSIC.paper(3, random_state=0).fit([histogram, signed])._model.embeddings] == [False, False]
-    np.testing.assert_array_equal(model.transform([histogram, signed]), model.codes_)
+    assert [e.root for e in model._model.embeddings] == [True, False, False]
+    assert not HSIC.paper(3, random_state=0).fit([histogram[8:]])._model.embeddings[0].root
+    np.testing.assert_array_equal(model.transform([histogram, signed, symmetric]), model.codes_)

@@ -63,8 +63,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     anchors : {"same", "per_view"}, default="same"
         Whether the anchors are the same images in every view. Where too few images have all views, they are not.
     root : bool, default=True
-        Take the square root of views without negative values: of histograms, counts and energies a few large values
-        would outweigh the rest.
+        Take the square root of views without negative values where that makes their columns more symmetric: of most
+        histograms, counts and energies a few large values would outweigh the rest.
     standardize : bool, default=True
         Divide each column by its standard deviation. False only centres the columns.
     kernel_width : float, default=1

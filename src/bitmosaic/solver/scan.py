@@ -25,25 +25,42 @@ class ViewFacts:
 
 
 class Moments:
-    """Mean and sum of squared deviations of each column, added up block by block."""
+    """Mean, and sums of squared and cubed deviations from it, of each column; added up block by block."""
 
-    def __init__(self, width):
-        self.count, self.mean, self.squares = 0, np.zeros(width), np.zeros(width)
+    def __init__(self, X):
+        """Of float64 rows, which are overwritten."""
+        self.count = len(X)
+        self.mean = X.mean(0) if len(X) else np.zeros(X.shape[1])
+        X -= self.mean
+        self.squares, self.cubes = np.einsum("ij,ij->j", X, X), np.einsum("ij,ij,ij->j", X, X, X)
 
-    def add(self, count, mean, squares):
-        """Chan's update: no large sums are subtracted."""
-        if count:
-            total = self.count + count
-            shift = mean - self.mean
-            self.squares += squares + shift**2 * (self.count * count / total)
-            self.mean += shift * (count / total)
+    def add(self, other):
+        """Chan's and Pébay's updates: no large sums are subtracted."""
+        if other.count:
+            a, b, total = self.count, other.count, self.count + other.count
+            shift = other.mean - self.mean
+            self.cubes += other.cubes + shift**3 * (a * b * (a - b) / total**2)
+            self.cubes += 3 * shift * (a * other.squares - b * self.squares) / total
+            self.squares += other.squares + shift**2 * (a * b / total)
+            self.mean += shift * (b / total)
             self.count = total
+
+    @property
+    def variance(self):
+        return self.squares / max(self.count, 1)
+
+    def typical_skewness(self):
+        """The median over the columns of how far from symmetric they are; 0 where all are constant."""
+        varied = self.squares > 0
+        skewness = self.cubes[varied] / self.count / self.variance[varied] ** 1.5
+        return float(np.median(np.abs(skewness))) if varied.any() else 0.0
 
 
 def scan(views, n_threads=1, root=False):
     """Facts of every view. A row of NaN is a missing view; any other value that is not finite is an error.
 
-    With `root`, a view without negative values is to be rooted, and its moments are those of the roots.
+    With `root`, a view without negative values is rooted where that makes its columns more symmetric, and its moments
+    are those of the roots.
     """
     facts = [_scan_view(name, array, n_threads, root) for name, array in zip(views.names, views.arrays, strict=True)]
     missing = ~np.any([f.present for f in facts], axis=0)
@@ -66,25 +83,19 @@ def _scan_view(name, array, n_threads, root):
         present[rows] = check_rows(name, X, rows.start)
         X = X.astype(np.float64) if present[rows].all() else X[present[rows]].astype(np.float64)
         forget_pages(array)
-        rooted = _moments(np.sqrt(X)) if root and X.min(initial=0) >= 0 else None
-        return _moments(X), rooted
+        rooted = Moments(np.sqrt(X)) if root and X.min(initial=0) >= 0 else None
+        return Moments(X), rooted
 
-    plain, rooted = Moments(width), Moments(width)
+    plain, rooted = Moments(np.empty((0, width))), Moments(np.empty((0, width)))
     for part, rooted_part in in_order(look, row_ranges(n, rows_per_block([width])), n_threads):
-        plain.add(*part)
+        plain.add(part)
         root = root and rooted_part is not None
         if root:
-            rooted.add(*rooted_part)
+            rooted.add(rooted_part)
+    root = root and rooted.typical_skewness() < plain.typical_skewness()
     moments = rooted if root else plain
     resolution = float(np.finfo(exact_dtype(array)).eps)
-    return ViewFacts(present, moments.mean, moments.squares / max(moments.count, 1), resolution, root)
-
-
-def _moments(X):
-    """Rows, mean and sum of squared deviations of each column of float64 rows, which are overwritten."""
-    mean = X.mean(0) if len(X) else np.zeros(X.shape[1])
-    X -= mean
-    return len(X), mean, np.einsum("ij,ij->j", X, X)
+    return ViewFacts(present, moments.mean, moments.variance, resolution, root)
 
 
 def check_rows(name, X, first_row):

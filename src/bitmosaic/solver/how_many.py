@@ -1,8 +1,8 @@
 """Where the number of clusters is not given: the one whose clusters hold best for rows that did not make them.
 
 Rows of the start's sample are halved at random. For each candidate number the one half is clustered (Ward's tree, then
-k-means), the other half goes to the nearest means, and its silhouette says how good that is. First in the plain views,
-for clusters that stand apart; if none do, on the angles of what the views agree on.
+k-means), the other half goes to the nearest means, and its silhouette says how good that is: on the angles of what the
+views agree on, or in the plain views where clusters stand apart there, and more than in what the views agree on.
 """
 
 from dataclasses import asdict, dataclass
@@ -24,6 +24,7 @@ LLOYD_ITER = 4
 SEPARATE = 0.5  # mean silhouette of squared distances from which on clusters stand apart
 TOLERANCE = 0.03  # of the best silhouette, where the spread is less
 ROUNDING = 1e-6  # of squared distances, where rows have length 1 or so
+FAINT = 0.1  # above chance; noise reaches 0.06
 NARROW = 1.5  # high / low of a range that leaves little doubt
 
 
@@ -31,59 +32,64 @@ NARROW = 1.5  # high / low of a range that leaves little doubt
 class ClusterCounts:
     """The numbers that were tried, how good each was, and what was chosen.
 
-    Any number from `low` to `high` is about as good as `chosen`; `low` is 1 where the clusters are hardly better than
-    those of the same columns shuffled, whose silhouette is `chance`.
+    `chance` is the silhouette where the rows of every column are shuffled, so that there are no clusters. The best
+    candidate is taken among those clearly above it. Any number from `low` to `high` is about as good as `chosen`.
     """
 
     candidates: tuple[int, ...]
     silhouette: tuple[float, ...]  # of rows held out, mean over the splits
     spread: tuple[float, ...]  # standard deviation over the splits
+    chance: tuple[float, ...]
     chosen: int
     low: int
     high: int
-    chance: float
     separate: bool  # the clusters stand apart in the plain views
+
+    @property
+    def faint(self) -> bool:
+        """Whether the clusters are so little better than chance that there may be none."""
+        at = self.candidates.index(self.chosen)
+        return self.silhouette[at] - self.chance[at] < FAINT
 
     @property
     def clear(self) -> bool:
         """Whether little else is plausible; never where the range ends with the candidates."""
-        return bool(self.candidates) and self.high <= NARROW * self.low and self.high < self.candidates[-1]
+        return (
+            bool(self.candidates)
+            and not self.faint
+            and self.high <= NARROW * self.low
+            and self.high < self.candidates[-1]
+        )
 
     def __str__(self) -> str:
         if not self.candidates:
             return f"{self.chosen} (too few rows that differ to tell)"
-        if self.low == 1:
-            return f"{self.chosen} (a guess: hardly better than chance, there may be no clusters)"
-        if self.high == self.candidates[-1]:
-            return f"{self.chosen} (unclear: from {self.low} to the most that were tried, {self.high}, are about as good)"
         if self.low == self.high:
-            return f"{self.chosen} (clear)"
-        return f"{self.chosen} ({'clear' if self.clear else 'unclear'}: {self.low} to {self.high} are about as good)"
+            others = ""
+        elif self.high == self.candidates[-1]:
+            others = f": {self.low} or more, with so few rows no more than {self.high} were tried"
+        else:
+            others = f": {self.low} to {self.high} are about as good"
+        if self.faint:
+            return f"{self.chosen} (a guess, clusters are hardly better than chance{others})"
+        return f"{self.chosen} ({'clear' if self.clear else 'unclear'}{others})"
 
     def as_json(self):
-        return asdict(self)
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @classmethod
     def from_json(cls, facts):
         """What :meth:`as_json` gave, after JSON; ValueError if it is nothing of the kind."""
-        columns = {
-            "candidates": tuple(map(int, facts["candidates"])),
-            "silhouette": tuple(map(float, facts["silhouette"])),
-            "spread": tuple(map(float, facts["spread"])),
-        }
-        if len({len(column) for column in columns.values()}) != 1:
+        tried = tuple(map(int, facts["candidates"]))
+        columns = {name: tuple(map(float, facts[name])) for name in ("silhouette", "spread", "chance")}
+        if any(len(column) != len(tried) for column in columns.values()):
             raise ValueError("candidates and their silhouettes differ in number")
         chosen, low, high = (int(facts[name]) for name in ("chosen", "low", "high"))
+        if tried and chosen not in tried:
+            raise ValueError(f"{chosen} clusters were not tried")
         if not 1 <= low <= chosen <= high:
             raise ValueError(f"{chosen} clusters are not in the range from {low} to {high}")
-        return cls(
-            **columns,
-            chosen=chosen,
-            low=low,
-            high=high,
-            chance=float(facts["chance"]),
-            separate=bool(facts["separate"]),
-        )
+        return cls(tried, **columns, chosen=chosen, low=low, high=high, separate=bool(facts["separate"]))
 
 
 def most_clusters(n_rows):
@@ -97,11 +103,12 @@ def how_many(blocks, consensus, rng):
     shares = consensus.shares
     plain = np.hstack([np.sqrt(s) * X for s, X in zip(shares, plain_rows(blocks, rng), strict=True)])
     complete = plain[~np.isnan(plain).any(1)]  # rows without some view have no say in it
-    if stand_apart(complete, rng):
-        return best_count(complete, rng, separate=True)
+    apart = best_count(complete, rng, separate=True) if stand_apart(complete, rng) else None
     del plain, complete
     directions = agreed_directions(consensus.gram, consensus.views, consensus.whiteners, shares, DIRECTIONS, rng)
-    return best_count(on_the_sphere(place(blocks, directions)), rng, separate=False)
+    agreed = best_count(on_the_sphere(place(blocks, directions)), rng, separate=False)
+    better = apart is not None and max(apart.silhouette) > max(agreed.silhouette, default=0)
+    return apart if better else agreed
 
 
 def candidates(most):
@@ -122,36 +129,41 @@ def stand_apart(X, rng):
 def best_count(X, rng, separate):
     """The candidate with the best silhouette of held-out rows of X (n, k)."""
     numbers = candidates(most_clusters(len(X)))
+    nothing = ClusterCounts((), (), (), (), chosen=1, low=1, high=1, separate=separate)
     if not numbers:
-        return ClusterCounts((), (), (), 1, 1, 1, 0.0, separate)
+        return nothing
     splits = [split(X, rng) for _ in range(SPLITS)]
-    values = {k: [held_out_silhouette(s, k) for s in splits] for k in numbers}
-    best = max(numbers, key=lambda k: np.mean(values[k]))
-    at = numbers.index(best)
-    low, high = numbers[max(at - 1, 0)], numbers[min(at + 1, len(numbers) - 1)]
-    for k in np.unique(np.linspace(low, high, BETWEEN + 2).round().astype(int)).tolist():
-        if k not in values:
-            values[k] = [held_out_silhouette(s, k) for s in splits]
+    shuffled = split(rng.permuted(X, axis=0), rng)
+    tried = {}  # number -> silhouettes, the last by chance
 
-    numbers = sorted(values)
-    table = np.array([values[k] for k in numbers])  # (candidates, splits)
-    mean, spread = table.mean(1), table.std(1, ddof=1)
-    best = int(mean.argmax())
-    if mean[best] <= 0:  # all rows are the same
-        return ClusterCounts((), (), (), 1, 1, 1, 0.0, separate)
-    typical = np.sqrt(np.mean(spread**2))
-    slack = max(typical, TOLERANCE * mean[best])
-    plausible = [k for k, value in zip(numbers, mean, strict=True) if value >= mean[best] - slack]
-    chance = held_out_silhouette(split(rng.permuted(X, axis=0), rng), numbers[best])
-    above_chance = mean[best] - chance > 2 * slack
+    def choose(numbers):
+        tried.update({k: [held_out_silhouette(s, k) for s in [*splits, shuffled]] for k in numbers if k not in tried})
+        return best_of({k: tried[k] for k in sorted(tried)}, separate)
+
+    counts = choose(numbers)
+    if max(counts.silhouette) <= 0:  # all rows are the same
+        return nothing
+    at = numbers.index(counts.chosen)
+    around = numbers[max(at - 1, 0)], numbers[min(at + 1, len(numbers) - 1)]
+    return choose(np.linspace(*around, BETWEEN + 2).round().astype(int).tolist())
+
+
+def best_of(tried, separate):
+    """ClusterCounts from number -> silhouettes of the splits and, last, of chance."""
+    numbers, table = np.array(list(tried)), np.array(list(tried.values()))  # (q,) and (q, SPLITS + 1)
+    mean, spread, chance = table[:, :-1].mean(1), table[:, :-1].std(1, ddof=1), table[:, -1]
+    slack = max(np.sqrt(np.mean(spread**2)), TOLERANCE * mean.max())
+    real = mean - chance > 2 * slack
+    best = np.where(real | ~real.any(), mean, -np.inf).argmax()
+    plausible = numbers[(mean >= mean[best] - slack) & (real | ~real.any())]
     return ClusterCounts(
-        tuple(numbers),
+        tuple(numbers.tolist()),
         tuple(mean.tolist()),
         tuple(spread.tolist()),
-        chosen=numbers[best],
-        low=min(plausible) if above_chance else 1,
-        high=max(plausible),
-        chance=chance,
+        tuple(chance.tolist()),
+        chosen=int(numbers[best]),
+        low=int(plausible.min()),
+        high=int(plausible.max()),
         separate=separate,
     )
 

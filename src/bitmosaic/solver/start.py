@@ -97,8 +97,8 @@ def consensus_start(blocks, K, n_clusters, n_init, rng, consensus=None):
     """What the views agree on (MAXVAR generalised canonical correlation), and k-means on the angles in that space.
 
     Where the plain views already fall into clusters that stand apart, those are the labels, and the directions are
-    the ones that tell them apart: views of such data agree on everything, so agreement says nothing. `consensus` saves finding
-    it once more.
+    the ones that tell them apart: views of such data agree on everything, so agreement says nothing.
+    `consensus` saves finding it once more.
     """
     consensus = consensus or find_consensus(blocks)
     whiteners, shares = consensus.whiteners, consensus.shares

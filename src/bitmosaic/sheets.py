@@ -122,7 +122,7 @@ def _draw_curve(draw, counts, left, top, right, bottom):
         band = [*zip(xs, above, strict=True), *zip(xs[::-1], below[::-1], strict=True)]
         draw.polygon(band, SPREAD)
         draw.line(list(zip(xs, y(chance), strict=True)), FAINT, 3, joint="curve")
-        draw.text((xs[-1], y(chance[-1]) - 10), "by chance", FAINT, font=small, anchor="rb")
+        draw.text((xs[-1], y(chance[-4:].max()) - 10), "by chance", FAINT, font=small, anchor="rb")
         draw.line(list(zip(xs, y(mean), strict=True)), LINE, 5, joint="curve")
     for a, b in zip(xs, y(mean), strict=True):
         draw.ellipse((a - 6, b - 6, a + 6, b + 6), LINE)

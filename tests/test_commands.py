@@ -153,3 +153,19 @@ def test_what_may_not_be_read_is_skipped_with_its_cause():
         rows = list(csv.reader((place / "run" / "skipped.csv").open()))
     names = ("disc", "noise/0001.png", "stripes/no suffix")
     assert rows == [["path", "cause"], *([name, "permission denied"] for name in names)]
+
+
+def test_auto_says_how_many_clusters_it_chose_and_how_sure_it_is(place):
+    views = ["--view", "ch", "--view", "hog"]
+    done = run("cluster", "photos", "--clusters", "auto", "--out", "auto", *views, cwd=place)
+    assert done.stderr == ""
+    assert "36 images, 3 clusters" in done.stdout
+    assert "How many clusters: 3 (" in done.stdout
+    assert "how-many.png" in done.stdout
+    assert "36 images, auto clusters" not in run("info", "auto", cwd=place).stdout
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "many", "2.5"])
+def test_a_number_of_clusters_is_a_number_or_auto(place, count):
+    done = run("cluster", "photos", f"--clusters={count}", cwd=place, fails=True)
+    assert "it must be 1, 2, 3 … or auto" in done.stderr

@@ -395,3 +395,15 @@ def test_every_stage_tells_how_far_it_is_and_ends_whole(folder, tmp_path):
         *("learning codes and clusters", "reading pictures", "drawing clusters"),
     ]
     assert all(done == total > 0 for done, total in last.values())
+
+
+def test_a_run_with_auto_says_and_draws_how_many_clusters_there_are(folder, tmp_path):
+    run = pipeline.cluster(folder, tmp_path / "auto", "auto", views=["ch", "hog"], n_threads=1)
+    how_many = run.manifest["how_many"]
+    assert len(run.manifest["sizes"]) == run.model.n_clusters_ == how_many["chosen"]
+    assert how_many["low"] <= 3 <= how_many["high"] <= 4  # stripes of different phase are groups of their own
+    assert how_many["words"] == str(run.model.cluster_counts_)
+    assert how_many["candidates"] == list(run.model.cluster_counts_.candidates)
+    with Image.open(run.folder / "how-many.png") as chart:
+        assert chart.size == (860, 460)
+    assert pipeline.cluster(folder, tmp_path / "auto", "auto", views=["ch", "hog"]).manifest == run.manifest

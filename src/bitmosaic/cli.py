@@ -20,7 +20,22 @@ app.add_typer(bench, name="bench")
 Source = Annotated[
     str, typer.Argument(help="A folder, a list (.txt), an archive (.tar.xz, .zip …) or a .npy of pictures.")
 ]
-Clusters = Annotated[int, typer.Option("--clusters", "-c", min=1, help="How many clusters.")]
+
+
+def _count(text: str) -> int | str:
+    if text == "auto":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise typer.BadParameter(f"it must be 1, 2, 3 … or auto; got {text!r}.")
+    return int(text)
+
+
+Clusters = Annotated[
+    Any,
+    typer.Option(
+        "--clusters", "-c", parser=_count, metavar="K|auto", help="How many clusters, or auto: as many as hold best."
+    ),
+]
 ViewNames = Annotated[
     list[str] | None,
     typer.Option(
@@ -286,11 +301,13 @@ def _print_run(run: Any, as_json: bool) -> None:
         typer.echo(json.dumps({"folder": str(run.folder), "complete": run.complete} | manifest))
         return
     seconds = ", ".join(f"{stage} {clock(value)}" for stage, value in manifest["seconds"].items())
-    clusters = manifest["arguments"]["clusters"]
+    clusters = len(manifest["sizes"]) if run.complete else manifest["arguments"]["clusters"]
     typer.echo(f"{manifest.get('images', 0):,} images, {clusters} clusters; took: {seconds or 'nothing yet'}")
     if not run.complete:
         typer.echo("The run was stopped; the same command goes on where it was.")
         return
+    if "how_many" in manifest:
+        typer.echo(f"How many clusters: {manifest['how_many']['words']}, see {run.folder / 'how-many.png'}")
     if manifest.get("skipped"):
         typer.echo(f"{manifest['skipped']:,} pictures could not be read: {run.folder / 'skipped.csv'}")
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in manifest["view_weights"].items())

@@ -14,6 +14,7 @@ from bitmosaic import fitted_views
 from bitmosaic.errors import ParameterError, ViewMismatchError
 from bitmosaic.model_file import complete, read_model, require, require_arrays, require_labels, write_model
 from bitmosaic.parameters import as_json, check_enough, check_fitted, check_parameters, generator
+from bitmosaic.solver.how_many import ClusterCounts
 from bitmosaic.solver.memory import parse_memory
 from bitmosaic.solver.model import Model
 from bitmosaic.solver.train import Options, train
@@ -35,7 +36,9 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     Parameters
     ----------
-    n_clusters : int, default=8
+    n_clusters : int or "auto", default=8
+        "auto" takes the number whose clusters hold best for rows that did not make them, and warns where other numbers
+        are about as good: see `cluster_counts_`.
     n_bits : int, default=128
         Length of a code, a multiple of 8.
     n_anchors : int, default=1000
@@ -90,7 +93,10 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     Attributes
     ----------
     labels_ : (n,) int32 · codes_ : (n, n_bits/8) uint8, packed as by ``np.packbits``
-    cluster_centers_ : (n_clusters, n_bits/8) uint8, packed
+    n_clusters_ : int, the number of clusters
+    cluster_counts_ : None, or with n_clusters="auto" what was tried: `candidates`, their `silhouette` and its `spread`,
+        `chosen`, the range from `low` to `high` that is about as good, `chance`, and whether the choice is `clear`
+    cluster_centers_ : (n_clusters_, n_bits/8) uint8, packed
     view_weights_ : (n_views,) how much each view counts, positive, sum 1 (the paper's α)
     objective_ : float, of the training rows
     objective_history_ : list of (iteration, step, objective)
@@ -98,7 +104,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     """
 
     _parameter_constraints: dict = {  # noqa: RUF012 (scikit-learn's contract)
-        "n_clusters": [Interval(Integral, 1, None, closed="left")],
+        "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "n_bits": [Interval(Integral, 8, None, closed="left")],
         "n_anchors": [Interval(Integral, 1, None, closed="left")],
         "shared_ratio": [Interval(Real, 0, 1, closed="both")],
@@ -202,35 +208,40 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         views = as_views(X)
         options = self.check(views.n_rows)
 
-        steps = iter(range(self.max_iter + FIXED_STEPS))
+        n_steps = self.max_iter + FIXED_STEPS + (self.n_clusters == "auto")
+        steps = iter(range(n_steps))
 
         def report(message):
             if self.verbose:
                 print(f"HSIC: {message}", flush=True)
             if progress:
-                progress(next(steps), self.max_iter + FIXED_STEPS)
+                progress(next(steps), n_steps)
 
         trained = train(views, options, generator(self.random_state), report)
         self._check_columns(X, views, reset=True)
-        self._keep(trained.model, views.names, views.columns)
+        self._keep(trained.model, views.names, views.columns, trained.counts)
         self.labels_, self.codes_ = trained.labels, trained.codes
         self.view_weights_, self.n_iter_ = trained.view_weights, trained.n_iter
         self.objective_history_, self.objective_ = trained.history, trained.history[-1][2]
         if progress:
-            progress(self.max_iter + FIXED_STEPS, self.max_iter + FIXED_STEPS)
+            progress(n_steps, n_steps)
         self._warn(trained.converged)
         return self
 
     def check(self, n_samples):
         """Refuse parameters that cannot work for so many samples; returns them as the solver takes them."""
         self._check_parameters()
-        check_enough(n_samples, self.n_clusters)
+        check_enough(n_samples, self._fewest_rows)
         return self._options(n_samples)
 
     def _check_parameters(self):
         check_parameters(self)
         if self.n_bits % 8:
             raise ParameterError(f"n_bits must be a multiple of 8; got {self.n_bits}.")
+
+    @property
+    def _fewest_rows(self):
+        return 1 if self.n_clusters == "auto" else self.n_clusters
 
     def _options(self, n):
         if self.train_size == "auto":
@@ -239,7 +250,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             n_train = min(n, self.train_size)
         else:
             n_train = max(1, round(self.train_size * n))
-        if n_train < self.n_clusters:
+        if n_train < self._fewest_rows:
             raise ParameterError(
                 f"train_size must give at least n_clusters={self.n_clusters} rows; {self.train_size!r} of {n} gives "
                 f"{n_train}. Raise it."
@@ -247,6 +258,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         names = {field.name for field in fields(Options)}
         given = {name: value for name, value in self.get_params().items() if name in names}
         given |= {
+            "n_clusters": None if self.n_clusters == "auto" else self.n_clusters,
             "same_anchors": self.anchors == "same",
             "coupling": None if self.coupling == "auto" else self.coupling,
             "n_train": n_train,
@@ -255,17 +267,19 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         }
         return Options(**given)
 
-    def _keep(self, model, view_names, columns):
+    def _keep(self, model, view_names, columns, counts):
         self._model, self.view_names_ = model, list(view_names)
         self._columns = columns or (None,) * len(view_names)
-        self.cluster_centers_ = model.centers
+        self.cluster_centers_, self.n_clusters_, self.cluster_counts_ = model.centers, len(model.centers), counts
         self._n_features_out = model.centers.shape[1]
 
     def _warn(self, converged):
+        if self.cluster_counts_ and not self.cluster_counts_.clear:
+            warnings.warn(f"The number of clusters is not clear: {self.cluster_counts_}.", UserWarning, stacklevel=3)
         found = len(np.unique(self.labels_))
-        if found < self.n_clusters:
+        if found < self.n_clusters_:
             warnings.warn(
-                f"There are fewer distinct codes than n_clusters={self.n_clusters}: {found} clusters were found. "
+                f"There are fewer distinct codes than n_clusters={self.n_clusters_}: {found} clusters were found. "
                 "Many images may be alike, or n_bits too small.",
                 ConvergenceWarning,
                 stacklevel=3,
@@ -337,6 +351,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             "view_names": self.view_names_,
             "columns": [names and list(names) for names in self._columns],
             "kernels": kernels,
+            "cluster_counts": self.cluster_counts_ and self.cluster_counts_.as_json(),
             "n_iter": self.n_iter_,
             "objective_history": [list(entry) for entry in self.objective_history_],
             "n_features_in": self.n_features_in_,
@@ -357,10 +372,12 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def _restore(self, arrays, facts, path):
         model, names = Model.from_arrays(arrays, facts["kernels"]), facts["view_names"]
         n, m, n_bytes = len(arrays["labels"]), len(names), self.n_bits // 8
-        expected = model.expected_arrays(self.n_clusters, n_bytes)
+        counts = ClusterCounts.from_json(facts["cluster_counts"]) if self.n_clusters == "auto" else None
+        n_clusters = self.n_clusters if counts is None else counts.chosen
+        expected = model.expected_arrays(n_clusters, n_bytes)
         expected |= {"labels": (np.int32, (n,)), "codes": (np.uint8, (n, n_bytes)), "view_weights": (np.float64, (m,))}
         require_arrays(arrays, expected, path)
-        require_labels(arrays["labels"], self.n_clusters, path)
+        require_labels(arrays["labels"], n_clusters, path)
         require(
             isinstance(names, list) and all(isinstance(name, str) for name in names), "its views have no names", path
         )
@@ -377,7 +394,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
         columns_of_views = tuple(names and tuple(map(str, names)) for names in facts["columns"])
         require(len(columns_of_views) == m, "its columns are not those of its views", path)
-        self._keep(model, names, columns_of_views)
+        self._keep(model, names, columns_of_views, counts)
         self.labels_, self.codes_, self.view_weights_ = arrays["labels"], arrays["codes"], arrays["view_weights"]
         self.n_iter_, self.n_features_in_ = int(facts["n_iter"]), columns
         self.objective_history_ = [(int(i), str(step), float(value)) for i, step, value in facts["objective_history"]]

@@ -2,6 +2,7 @@
 
 import csv
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ from bitmosaic.hsic import HSIC
 from bitmosaic.images import Progress, display_path, folder_name, open_images, quiet
 from bitmosaic.metrics import clustering_scores
 from bitmosaic.run import Run, write_tables
-from bitmosaic.sheets import TILE, contact_sheet, overview
+from bitmosaic.sheets import TILE, contact_sheet, how_many_chart, overview
+from bitmosaic.solver.how_many import ClusterCounts
 from bitmosaic.views import Views, read_views
 
 N_CENTRAL, N_FAR, N_OVERVIEW, MAX_SHEETS = 60, 12, 12, 200
@@ -39,7 +41,7 @@ N_CENTRAL, N_FAR, N_OVERVIEW, MAX_SHEETS = 60, 12, 12, 200
 def cluster(
     src: Any,
     out: Any,
-    n_clusters: int,
+    n_clusters: int | str,
     *,
     views: Sequence[str | ViewSpec] = DEFAULT_VIEWS,
     mirror: bool = True,
@@ -53,6 +55,7 @@ def cluster(
 ) -> Run:
     """Pictures -> a run folder. A run that was stopped goes on where it was; a finished one is returned as it is.
 
+    `n_clusters` is a number, or "auto".
     Hand-made features are blind to left and right: say `mirror=False` where these matter, as in text and digits.
     """
     specs = view_specs(views, mirror)
@@ -104,7 +107,7 @@ def cluster(
 def fit(
     views_folder: Any,
     out: Any,
-    n_clusters: int,
+    n_clusters: int | str,
     *,
     seed: int = 0,
     memory_limit: str | int | None = None,
@@ -141,10 +144,15 @@ def find_source(views_folder: Path, progress: Progress = quiet):
 def _cluster_views(run, table, source, model, progress):
     if not run.done("fit"):
         start = time.perf_counter()
-        model.fit(table, progress=lambda done, total: progress("learning codes and clusters", done, total))
+        with warnings.catch_warnings():  # the manifest and the chart say it
+            warnings.filterwarnings("ignore", "The number of clusters is not clear")
+            model.fit(table, progress=lambda done, total: progress("learning codes and clusters", done, total))
         model.save(run.folder / "model.safetensors")
         weights = dict(zip(model.view_names_, model.view_weights_.round(4).tolist(), strict=True))
-        run.finish("fit", time.perf_counter() - start, view_weights=weights, iterations=model.n_iter_)
+        facts = {"view_weights": weights, "iterations": model.n_iter_}
+        if model.cluster_counts_ is not None:
+            facts["how_many"] = write_counts(run, model.cluster_counts_)
+        run.finish("fit", time.perf_counter() - start, **facts)
     if not run.done("tables"):
         start = time.perf_counter()
         facts = write_results(run, table)
@@ -153,6 +161,13 @@ def _cluster_views(run, table, source, model, progress):
         start = time.perf_counter()
         drawn = draw_clusters(run, table, source, progress) if source is not None else 0
         run.finish("pictures", time.perf_counter() - start, sheets=drawn)
+
+
+def write_counts(run: Run, counts: ClusterCounts) -> dict[str, Any]:
+    """A chart of the numbers of clusters that were tried; returns what the manifest says of them."""
+    with whole_file(run.folder / "how-many.png") as file:
+        how_many_chart(counts).save(file, "PNG")
+    return counts.as_json() | {"clear": counts.clear, "words": str(counts)}
 
 
 def write_results(run: Run, table: Views) -> dict[str, Any]:
@@ -165,7 +180,7 @@ def write_results(run: Run, table: Views) -> dict[str, Any]:
         "distance": distance,
         "margin": margin,
     }
-    sizes = np.bincount(labels, minlength=run.model.n_clusters)
+    sizes = np.bincount(labels, minlength=run.model.n_clusters_)
     spread = np.bincount(labels, distance, minlength=len(sizes)) / np.maximum(sizes, 1)
     facts: dict[str, Any] = {
         "sizes": sizes.tolist(),

@@ -8,6 +8,7 @@ clusters.csv, clusters.parquet   path, cluster, distance, margin
 codes.npy, labels.npy, distances.npy
 skipped.csv        pictures that could not be read, and why
 overview.png, clusters/*.jpg     pictures of the clusters
+how-many.png       with `auto`: the numbers of clusters that were tried, the choice and its doubt
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""Pictures of clusters: a contact sheet for each, and an overview of all."""
+"""Pictures of clusters: a contact sheet for each, an overview of all, and a chart of how many there are."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -8,9 +8,14 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from bitmosaic.solver.how_many import ClusterCounts
+
 TILE, GAP, MARGIN, TEXT = 72, 4, 16, 250  # pixels
 SYSTEM_FONTS = ("NotoSansCJK-Regular.ttc", "DejaVuSans.ttf", "NotoSans-Regular.ttf", "Arial Unicode.ttf", "Arial.ttf")
 INK, FAINT, PAPER = (32, 36, 48), (120, 124, 134), (250, 250, 248)
+LINE, RANGE, GRID, SPREAD = (44, 92, 160), (255, 236, 200), (228, 228, 224), (196, 212, 234)
+CHART = (860, 460)  # pixels
+TICKS = (2, 3, 5, 10, 20, 50, 100, 200, 500)
 
 
 def tile(image: np.ndarray, size: int = TILE) -> Image.Image:
@@ -65,6 +70,71 @@ def overview(title: str, rows: Sequence[tuple[str, str, Sequence[np.ndarray]]], 
         for i, image in enumerate(images[:columns]):
             sheet.paste(tile(image), (MARGIN + TEXT + i * step, y))
     return sheet
+
+
+def how_many_chart(counts: ClusterCounts) -> Image.Image:
+    """The silhouette of every number of clusters that was tried, the choice, and the range that is about as good."""
+    sheet = Image.new("RGB", (2 * CHART[0], 2 * CHART[1]), PAPER)  # drawn at twice its size, for smooth lines
+    draw = ImageDraw.Draw(sheet)
+    draw.text((2 * MARGIN, 24), f"{counts.chosen} clusters", INK, font=font(40))
+    draw.text((2 * MARGIN, 80), f"Tried: {_tried(counts)}", FAINT, font=font(26))
+    if counts.candidates:
+        _draw_curve(draw, counts, left=130, top=180, right=2 * CHART[0] - 2 * MARGIN, bottom=2 * CHART[1] - 110)
+    return sheet.resize(CHART, Image.Resampling.LANCZOS)
+
+
+def _tried(counts):
+    if not counts.candidates:
+        return "nothing, there are too few rows that differ"
+    first, last = counts.candidates[0], counts.candidates[-1]
+    return f"{first} to {last}. Chosen: {counts}"
+
+
+def _draw_curve(draw, counts, left, top, right, bottom):
+    """In the box given in pixels; numbers of clusters on a logarithmic axis."""
+    mean, spread = np.array(counts.silhouette), np.array(counts.spread)
+    first, last = counts.candidates[0], counts.candidates[-1]
+    chance = np.array(counts.chance)
+    highest, lowest = max((mean + spread).max(), chance.max()), min((mean - spread).min(), chance.min(), 0)
+
+    def x(number):
+        return left + (right - left) * np.log(number / first) / max(np.log(last / first), 1e-9)
+
+    def y(value):
+        return bottom - (bottom - top) * (value - lowest) / max(highest - lowest, 1e-9)
+
+    small = font(24)
+    draw.rectangle((x(counts.low) - 8, top, min(x(counts.high) + 8, right + 8), bottom), RANGE)
+    step = _round_step((highest - lowest) / 4)
+    for value in np.arange(np.ceil(lowest / step), highest / step) * step:
+        draw.line((left, y(value), right, y(value)), GRID, 2)
+        draw.text((left - 16, y(value)), f"{value:.10g}", FAINT, font=small, anchor="rm")
+    for number in TICKS:
+        if first <= number <= last:
+            draw.line((x(number), bottom, x(number), bottom + 10), FAINT, 2)
+            draw.text((x(number), bottom + 16), str(number), FAINT, font=small, anchor="mt")
+    draw.text(((left + right) / 2, bottom + 58), "number of clusters", FAINT, font=small, anchor="mt")
+    draw.text((left, top - 16), "silhouette of rows held out", FAINT, font=small, anchor="lb")
+
+    xs = [x(number) for number in counts.candidates]
+    above, below = y(mean + spread), y(mean - spread)
+    if len(xs) > 1:
+        band = [*zip(xs, above, strict=True), *zip(xs[::-1], below[::-1], strict=True)]
+        draw.polygon(band, SPREAD)
+        draw.line(list(zip(xs, y(chance), strict=True)), FAINT, 3, joint="curve")
+        draw.text((xs[-1], y(chance[-4:].max()) - 10), "by chance", FAINT, font=small, anchor="rb")
+        draw.line(list(zip(xs, y(mean), strict=True)), LINE, 5, joint="curve")
+    for a, b in zip(xs, y(mean), strict=True):
+        draw.ellipse((a - 6, b - 6, a + 6, b + 6), LINE)
+    a, b = x(counts.chosen), y(mean[counts.candidates.index(counts.chosen)])
+    draw.line((a, b, a, bottom), INK, 3)
+    draw.ellipse((a - 13, b - 13, a + 13, b + 13), PAPER, INK, 5)
+
+
+def _round_step(size):
+    """1, 2 or 5 times a power of ten, at least `size`."""
+    power = 10.0 ** np.floor(np.log10(max(size, 1e-9)))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= size * (1 - 1e-9))
 
 
 def fitted(draw: ImageDraw.ImageDraw, text: str, size: int, width: int) -> str:

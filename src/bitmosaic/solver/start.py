@@ -75,21 +75,37 @@ def rotation_start(grams, K, rng):
     return Start([(V @ R[a:b]).astype(np.float32) for V, (a, b) in zip(components, pairwise(edges), strict=True)])
 
 
-def consensus_start(blocks, K, n_clusters, n_init, rng):
-    """What the views agree on (MAXVAR generalised canonical correlation), and k-means on the angles in that space.
+@dataclass(frozen=True)
+class Consensus:
+    """How far the views of some rows agree."""
 
-    Where the plain views already fall into clusters that stand apart, those are the labels, and the directions are
-    the ones that tell them apart: views of such data agree on everything, so agreement says nothing.
-    """
+    gram: np.ndarray  # (Σl, Σl) of the whitened views
+    views: list[slice]  # of each view in it
+    whiteners: list[np.ndarray]  # (l, l) for each view
+    shares: np.ndarray  # (m,) ω_v
+
+
+def find_consensus(blocks):
     joint, edges = joint_gram(blocks)
     views = [slice(a, b) for a, b in pairwise(edges)]
     whiteners = [whitener(joint[view, view]) for view in views]
     gram = whitened(joint, views, whiteners)
-    shares = view_shares(gram, views, blocks.n_rows)
+    return Consensus(gram, views, whiteners, view_shares(gram, views, blocks.n_rows))
+
+
+def consensus_start(blocks, K, n_clusters, n_init, rng, consensus=None):
+    """What the views agree on (MAXVAR generalised canonical correlation), and k-means on the angles in that space.
+
+    Where the plain views already fall into clusters that stand apart, those are the labels, and the directions are
+    the ones that tell them apart: views of such data agree on everything, so agreement says nothing.
+    `consensus` saves finding it once more.
+    """
+    consensus = consensus or find_consensus(blocks)
+    whiteners, shares = consensus.whiteners, consensus.shares
     labels = separate_clusters(plain_rows(blocks, rng), shares, n_clusters, n_init, rng)
     if labels is None:
         count = DIRECTIONS_PER_CLUSTER * n_clusters
-        directions = agreed_directions(gram, views, whiteners, shares, count, rng)
+        directions = agreed_directions(consensus.gram, consensus.views, whiteners, shares, count, rng)
         Y = place(blocks, directions)
         labels = kmeans(on_the_sphere(Y), n_clusters, n_init, rng).labels_
     else:

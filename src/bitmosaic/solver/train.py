@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,11 +10,12 @@ from bitmosaic.embedding import fit_embedding
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.solver.blocks import Blocks, rows_per_block
 from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
+from bitmosaic.solver.how_many import ClusterCounts, how_many, most_clusters
 from bitmosaic.solver.loop import Settings, encode, learn
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
 from bitmosaic.solver.scan import scan
-from bitmosaic.solver.start import consensus_start, rotation_start
+from bitmosaic.solver.start import consensus_start, find_consensus, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
 from bitmosaic.threads import row_ranges, single_threaded_blas
 from bitmosaic.views import exact_dtype, read_rows
@@ -32,7 +33,7 @@ FINAL_ITER = 50  # of centroids and assignment, on all codes
 class Options:
     """The estimator's parameters, checked and in plain numbers."""
 
-    n_clusters: int
+    n_clusters: int | None  # None: to be found
     n_bits: int
     n_anchors: int
     shared_ratio: float
@@ -67,6 +68,7 @@ class Trained:
     history: list[tuple[int, str, float]]
     n_iter: int
     converged: bool
+    counts: ClusterCounts | None  # where the number of clusters was to be found
 
 
 def train(views, options, rng, report: Callable[[str], None]):
@@ -78,8 +80,9 @@ def train(views, options, rng, report: Callable[[str], None]):
 def _train(views, o, rng, report):
     n = views.n_rows
     most = min(o.n_anchors, most_anchors(o, o.n_train))
-    n_start = min(o.n_train, max(START_ROWS_PER_ANCHOR * most, START_ROWS_PER_CLUSTER * o.n_clusters))
-    needs = Needs(views.widths, most, o.n_bits, o.n_clusters, n_start, o.n_train)
+    most_found = o.n_clusters or most_clusters(o.n_train)
+    n_start = min(o.n_train, max(START_ROWS_PER_ANCHOR * most, START_ROWS_PER_CLUSTER * most_found))
+    needs = Needs(views.widths, most, o.n_bits, most_found, n_start, o.n_train)
     n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
 
     report(f"looking through {n} rows of {len(views)} views")
@@ -121,13 +124,21 @@ def _train(views, o, rng, report):
 
     grams = blocks.grams()
 
-    report(f"{o.start} start")
     start_rows = np.sort(rng.choice(len(rows), n_start, replace=False))
+    sample = Blocks(views.arrays, blocks.embeddings, rows[start_rows], chunk_size=o.chunk_size, n_threads=n_threads)
+    consensus, counts = None, None
+    if o.n_clusters is None:
+        report("looking for the number of clusters")
+        consensus = find_consensus(sample)
+        counts = how_many(sample, consensus, rng)
+        o = replace(o, n_clusters=counts.chosen)
+
+    report(f"{o.start} start")
     if o.start == "consensus":
-        sample = Blocks(views.arrays, blocks.embeddings, rows[start_rows], chunk_size=o.chunk_size, n_threads=n_threads)
-        start = consensus_start(sample, o.n_bits, o.n_clusters, o.n_init, rng)
+        start = consensus_start(sample, o.n_bits, o.n_clusters, o.n_init, rng, consensus)
     else:
         start = rotation_start(grams, o.n_bits, rng)
+    del consensus
 
     settings = loop_settings(o, len(rows), anchors, start.shares)
 
@@ -147,7 +158,14 @@ def _train(views, o, rng, report):
     clustering = final_clusters(codes, learned.clustering, o, rng)
     model = Model(blocks.embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
     return Trained(
-        model, learned.view_weights, codes, clustering.labels, learned.history, learned.n_iter, learned.converged
+        model,
+        learned.view_weights,
+        codes,
+        clustering.labels,
+        learned.history,
+        learned.n_iter,
+        learned.converged,
+        counts,
     )
 
 
@@ -178,7 +196,7 @@ def warn_if_unlinked(present):
 
 def most_anchors(o, n_train):
     """With too many anchors for the rows every view can reproduce any bit, and agreement means nothing."""
-    return max(n_train // ROWS_PER_ANCHOR, min(n_train, o.n_clusters + 1)) if o.start == "consensus" else n_train
+    return max(n_train // ROWS_PER_ANCHOR, min(n_train, (o.n_clusters or 1) + 1)) if o.start == "consensus" else n_train
 
 
 def _embedding(array, facts, rows, anchors, probes, o):

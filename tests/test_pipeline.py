@@ -204,31 +204,6 @@ def test_pictures_and_their_mirror_images_fall_into_the_same_clusters(run, folde
     assert pipeline.predict(run, mirrored)[0]["cluster"].tolist() == run.column("labels").tolist()
 
 
-def test_features_of_an_older_revision_are_neither_continued_nor_predicted_with(folder, tmp_path, monkeypatch):
-    class Stop(Exception):
-        pass
-
-    def stop(stage, done, total):
-        if done:
-            raise Stop
-
-    with monkeypatch.context() as older:
-        older.setattr(extraction, "REVISION", 1)
-        old = pipeline.cluster(folder, tmp_path / "old", 3, views=("ch",))
-        older.setattr(extraction, "BATCH", 16)
-        with pytest.raises(Stop):
-            extraction.extract_views(folder, tmp_path / "views", ("ch",), progress=stop)
-    seen = []
-    extraction.extract_views(folder, tmp_path / "views", ("ch",), progress=lambda *step: seen.append(step))
-    assert next(done for stage, done, _ in seen if stage == "extracting features") == 0  # from the beginning
-    with pytest.raises(InvalidDataError, match="made by another version of bitmosaic"):
-        pipeline.predict(old, folder)
-    with pytest.raises(InvalidDataError, match=r"has views ch\?mirror=true \(revision 1\)"):
-        pipeline.cluster(folder, tmp_path / "old", 3, views=("ch",))
-    with pytest.raises(InvalidDataError, match=r"was made with the views ch\?mirror=true \(revision 2\)\. Choose"):
-        extraction.extract_views(folder, tmp_path / "views", ("ch",), mirror=False)
-
-
 def test_an_extraction_goes_on_after_any_batch_and_gives_the_same_bytes(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(extraction, "BATCH", 16)
     whole = tmp_path / "whole"

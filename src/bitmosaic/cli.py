@@ -41,7 +41,7 @@ ViewNames = Annotated[
     typer.Option(
         "--view",
         help="A view to extract: lbp, gist, hog, ch, cm, corr, edh, wt, or NAME=MODEL.onnx. Repeat it. Options follow "
-        "a question mark: 'hog?root=false&grid=4'.",
+        "a question mark: 'hog?mirror=false'.",
     ),
 ]
 Mirror = Annotated[

@@ -40,7 +40,7 @@ class ViewSpec:
 
     @classmethod
     def parse(cls, text: str, mirror: bool = True) -> "ViewSpec":
-        """From hog, hog?root=false, or deep=model.onnx?size=112 for an ONNX encoder under a name of its own.
+        """From hog, hog?mirror=false, or deep=model.onnx?size=112 for an ONNX encoder under a name of its own.
 
         `mirror` is for the hand-made features; an encoder would take twice as long, and is mirrored only by its own
         option, deep=model.onnx?mirror=true. So is a user's extractor.

@@ -1,9 +1,9 @@
 """Image batch -> embedding by any image encoder in one ONNX file (extra ``[deep]``).
 
 ONNX Runtime rounds a row differently in a batch of another size or with another number of its threads, and with some
-models at another place of the batch. Hence every image is run by itself, on one thread, and threads run images side by
-side: a row is the same bits whatever comes with it. Batches were measured, and no faster on encoders of the usual size:
-docs/decisions/onnx.md.
+models at another place of the batch. Hence by default every image is run by itself, on one thread, and threads run
+images side by side: a row is the same bits whatever comes with it. Batches are an option, all of one size: they were
+measured, and are no faster on encoders of the usual size (docs/decisions/onnx.md).
 """
 
 import json
@@ -18,7 +18,7 @@ import numpy as np
 
 from bitmosaic.errors import BitmosaicError, FileFormatError, MissingExtraError, MissingFileError, ParameterError
 from bitmosaic.features.registry import check_count, register
-from bitmosaic.threads import in_order
+from bitmosaic.threads import in_order, row_ranges
 
 DEFAULT_SIZE = 224
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -57,6 +57,9 @@ class OnnxExtractor:
     Output: the one named `output`, else the first (n, d) output, else the first (n, d, h, w) or (n, h, w, d) one
     averaged over the places, else the first token of the first (n, tokens, d) one.
 
+    `batch` images are run at once, a last batch filled up with copies: faster for small encoders. Most models, not all,
+    then still give an image the same bits whatever comes with it.
+
     `extract` calls an extractor from several threads; `n_threads` is for callers that do not.
     """
 
@@ -69,6 +72,7 @@ class OnnxExtractor:
         mirror: bool = False,
         name: str | None = None,
         output: str | None = None,
+        batch: int = 1,
         n_threads: int = 1,
     ):
         self.path = Path(path)
@@ -82,20 +86,26 @@ class OnnxExtractor:
         self._channels_last = _channels_last(pixels.shape)
         rows, columns = pixels.shape[1:3] if self._channels_last else pixels.shape[2:4]
         self.size = _sides(size, rows, columns)
-        self._copies = pixels.shape[0] if isinstance(pixels.shape[0], int) else 1
+        fixed = pixels.shape[0] if isinstance(pixels.shape[0], int) else None
+        check_count("onnx", "batch", batch)
+        if fixed and batch not in (1, fixed):
+            raise ParameterError(f"{self.path} takes batches of {fixed} only; got batch={batch}.")
+        self._batch, self._rows = batch, fixed or batch  # images, and rows, of each run
         self._table = self._pixel_table(PIXEL_TYPES[pixels.type], mean, std)  # (3, 256)
         self._output, self._rank, self.width = self._choose_output(output)
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         features = np.empty((len(images), self.width), np.float32)
-        for row, values in zip(features, in_order(self._embed, images, self.n_threads), strict=True):
-            row[:] = values
+        batches = list(row_ranges(len(images), self._batch))
+        parts = in_order(lambda rows: self._embed(images[rows]), batches, self.n_threads)
+        for rows, values in zip(batches, parts, strict=True):
+            features[rows] = values
         return features
 
-    def _embed(self, image: np.ndarray) -> np.ndarray:
-        image = self._resize(image)
-        values = self._row(image)
-        return np.maximum(values, self._row(image[:, ::-1])) if self.mirror else values
+    def _embed(self, images: np.ndarray) -> np.ndarray:
+        resized = np.stack([self._resize(image) for image in images])
+        values = self._values(resized)
+        return np.maximum(values, self._values(resized[:, :, ::-1])) if self.mirror else values
 
     def _resize(self, image):
         from PIL import Image
@@ -105,17 +115,19 @@ class OnnxExtractor:
         rows, columns = self.size
         return np.asarray(Image.fromarray(image).resize((columns, rows), Image.Resampling.BICUBIC))
 
-    def _row(self, image):
-        values = self._run([self._output], image)[0][0]
+    def _values(self, images):
+        values = self._run([self._output], images)[0][: len(images)]
         if self._rank == 4:
-            return values.mean(axis=(0, 1) if self._channels_last else (1, 2), dtype=np.float64)
-        return values[0] if self._rank == 3 else values
+            return values.mean(axis=(1, 2) if self._channels_last else (2, 3), dtype=np.float64)
+        return values[:, 0] if self._rank == 3 else values
 
-    def _run(self, outputs, image):
-        """The model's outputs for one image; a model of fixed batches gets as many copies of it."""
-        pixels = np.stack([self._table[c][image[:, :, c]] for c in range(3)], axis=-1 if self._channels_last else 0)
+    def _run(self, outputs, images):
+        """The model's outputs for a batch, filled up with copies of its last image: every run has the same size."""
+        channels = [self._table[c][images[..., c]] for c in range(3)]
+        pixels = np.stack(channels, axis=-1 if self._channels_last else 1)
+        copies = [1] * (len(images) - 1) + [self._rows - len(images) + 1]
         try:
-            return self._session.run(outputs, {self._input: np.repeat(pixels[None], self._copies, axis=0)})
+            return self._session.run(outputs, {self._input: np.repeat(pixels, copies, axis=0)})
         except Exception as error:  # ONNX Runtime's errors have no common class
             raise FileFormatError(
                 f"{self.path} failed on an image of {_times(self.size)} pixels: {_first_line(error)} "
@@ -171,17 +183,17 @@ class OnnxExtractor:
         names = [one.name for one in self._session.get_outputs()]
         if wanted is not None and wanted not in names:
             raise ParameterError(f"{self.path} has no output {wanted!r}; its outputs are {', '.join(names)}.")
-        values = dict(zip(names, self._run(names, np.zeros((*self.size, 3), np.uint8)), strict=True))
+        values = dict(zip(names, self._run(names, np.zeros((1, *self.size, 3), np.uint8)), strict=True))
         for rank in (2, 4, 3):
             for name in names if wanted is None else [wanted]:
                 value = values[name]
-                if _is_numbers(value) and value.ndim == rank and len(value) == self._copies:
+                if _is_numbers(value) and value.ndim == rank and len(value) == self._rows:
                     channels = 1 if rank == 4 and not self._channels_last else -1
                     return name, rank, value.shape[channels]
         shapes = ", ".join(f"{name}: {getattr(value, 'shape', type(value).__name__)}" for name, value in values.items())
         raise FileFormatError(
             f"An image encoder must have an output of one row of numbers per image, such as (n, d); {self.path} gave "
-            f"{shapes} for {self._copies} image(s)."
+            f"{shapes} for {self._rows} image(s)."
         )
 
 

@@ -112,7 +112,7 @@ def how_many(blocks, consensus, rng):
 
 
 def candidates(most):
-    """2, 3, … and from 10 on in steps of an eighth, up to `most`."""
+    """2, 3, … and from 13 on in steps of 12%, up to `most`."""
     numbers = [2]
     while numbers[-1] < most:
         numbers.append(min(most, max(numbers[-1] + 1, round(STEP * numbers[-1]))))

@@ -12,6 +12,7 @@ from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.start import (
     consensus_start,
     joint_gram,
+    on_the_sphere,
     plain_rows,
     random_rotation,
     rotation_start,
@@ -157,6 +158,11 @@ def test_one_cluster_or_too_few_rows_do_not_stand_apart():
     X = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
     for n_clusters in (1, 6):
         assert separate_clusters([X], np.ones(1), n_clusters, 2, np.random.default_rng(0)) is None
+
+
+def test_rows_on_the_sphere_have_length_1_and_rows_without_direction_stay():
+    Y = on_the_sphere(np.array([[3.0, 4.0], [0.0, 0.0], [-1e-3, 0.0]], np.float32))
+    np.testing.assert_allclose(Y, [[0.6, 0.8], [0, 0], [-1, 0]], rtol=1e-6)
 
 
 def test_the_simplified_silhouette():

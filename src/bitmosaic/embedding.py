@@ -3,21 +3,26 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from sklearn.utils.extmath import randomized_svd
+
+from bitmosaic import kernels
 
 FAR = 1e15  # in units of the training data's spread
+FAINT = 0.5  # of the mean variance: components with less are left out
 
 
 @dataclass(frozen=True)
 class Embedding:
     """ψ of one view: exp(-‖x - a‖²/γ) for each anchor a, minus its mean over the training data.
 
-    Samples are moved by `offset` and multiplied by `factor` first, after the square root if `root`; `anchors` already
-    are.
+    Samples are moved by `offset` and multiplied by `factor` first, after the square root if `root`, and then
+    multiplied by `basis` if there is one; `anchors` already are.
     """
 
     offset: np.ndarray  # (d,) float64
     factor: np.ndarray  # (d,) float32
-    anchors: np.ndarray  # (l, d) float32
+    basis: np.ndarray | None  # (d, k) float32
+    anchors: np.ndarray  # (l, k) float32, k = d without a basis
     gamma: float
     mean: np.ndarray  # (l,) float32
     root: bool = False
@@ -26,26 +31,29 @@ class Embedding:
     def n_anchors(self):
         return len(self.anchors)
 
-    def normalise(self, X):
-        """Raw rows (n, d) -> centred, scaled float32 rows, zero where missing; and which are missing (n,).
+    @property
+    def width(self):
+        """Columns of the rows that are compared with anchors."""
+        return len(self.offset) if self.basis is None else self.basis.shape[1]
 
-        Centred in float64: what is left of large values is as exact as they are.
+    def normalise(self, X):
+        """Raw rows (n, d) -> centred, scaled, reduced float32 rows (n, k), zero where missing; and which are (n,).
+
+        Centred in float64: what is left of large values is as exact as they are. Nothing is farther than `FAR`: it is
+        similar to no anchor, and its square is still a number.
         """
+        rows = np.empty(X.shape, np.float32)
+        kernels.normalise(np.ascontiguousarray(X), self.offset, self.factor, self.root, FAR, rows)
         missing = np.isnan(X[:, 0])
-        rows = np.subtract(signed_root(X) if self.root else X, self.offset, dtype=np.float64)
-        rows *= self.factor
-        np.clip(rows, -FAR, FAR, out=rows)  # similar to no anchor, and its square is still a number
-        rows[missing] = 0
-        return rows.astype(np.float32), missing
+        return rows if self.basis is None else rows @ self.basis, missing
 
     def __call__(self, X):
         """Raw rows (n, d) -> Z (n, l), and which rows are missing: they are zero and drop out of every sum."""
         rows, missing = self.normalise(X)
-        Z = squared_distances(rows, self.anchors)
-        with np.errstate(over="ignore"):  # far from every anchor
-            Z *= np.float32(-1 / self.gamma)
-        np.exp(Z, out=Z)
-        return subtract_mean(Z, self.mean, missing), missing
+        products = rows @ self.anchors.T
+        inverse_width = np.float32(1 / self.gamma)
+        kernels.similarities(products, squares(rows), squares(self.anchors), inverse_width, self.mean, missing)
+        return products, missing
 
     def centred(self, mean):
         return replace(self, mean=np.asarray(mean, np.float32))
@@ -58,33 +66,56 @@ def subtract_mean(Z, mean, missing):
     return Z
 
 
-def signed_root(X):
-    """The square root, of negative values with their sign: they come in new samples only."""
-    return np.copysign(np.sqrt(np.abs(X)), X)
+def squares(X):
+    """‖x‖² of each row."""
+    return np.einsum("ij,ij->i", X, X)
 
 
 def squared_distances(X, anchors):
     """‖x - a‖² by one matrix product: (n, l) float32, never negative."""
     D = X @ anchors.T
     D *= -2
-    D += np.einsum("ij,ij->i", X, X)[:, None]
-    D += np.einsum("ij,ij->i", anchors, anchors)
+    D += squares(X)[:, None]
+    D += squares(anchors)
     return np.maximum(D, 0, out=D)
 
 
-def fit_embedding(offset, factor, anchor_rows, probe_blocks, kernel_width, reach=None, root=False):
-    """Anchors and width of one view, from raw rows; the mean is still zero.
+def principal_basis(X, n_components, random_state):
+    """(d, k) float32: the main directions of centred rows X (n, d), k ≤ n_components, the strongest ones damped.
+
+    Along each, the variance λ becomes λ / √(λ + λ̄), λ̄ the mean variance of a column: neither do a few directions outweigh
+    all others, nor is what little there is along the rest blown up. Directions below λ̄/2 are left out.
+    """
+    n, d = X.shape
+    mean_variance = float(squares(X).sum(dtype=np.float64)) / (n * d) if n else 0.0
+    if mean_variance == 0:
+        return np.zeros((d, 1), np.float32)
+    rank = min(n_components, n, d)
+    _, s, Vt = randomized_svd(X, rank, n_oversamples=16, n_iter=2, random_state=random_state)
+    variance = s.astype(np.float64) ** 2 / n
+    kept = variance >= FAINT * mean_variance
+    kept[0] = True
+    return (Vt[kept].T * (variance[kept] + mean_variance) ** -0.25).astype(np.float32)
+
+
+def normalisation(offset, factor, root=False):
+    """An embedding that can normalise rows, and no more."""
+    nothing = np.empty(0, np.float32)
+    return Embedding(offset, factor, None, nothing.reshape(0, len(offset)), 1.0, nothing, root)
+
+
+def fit_embedding(plain, anchor_rows, probe_blocks, kernel_width, reach=None):
+    """`plain`, which has no anchors yet, with anchors and width from raw rows; the mean is still zero.
 
     γ = 2σ², σ = kernel_width · 2 · the mean distance of a probe to its nearest anchor; with `reach`, kernel_width times
     that quantile of the distances where it is larger, so that hardly any sample is similar to no anchor. Probes come as
     blocks of raw rows, each with the index of the anchor that is the probe itself, or -1: a sample is not its own
     neighbour.
     """
-    blank = Embedding(offset, factor, np.empty((0, len(offset)), np.float32), 1.0, np.empty(0, np.float32), root)
-    anchors = blank.normalise(anchor_rows)[0]
+    anchors = plain.normalise(anchor_rows)[0]
     parts = [np.empty(0)]
     for rows, is_anchor in probe_blocks:
-        D = squared_distances(blank.normalise(rows)[0], anchors)
+        D = squared_distances(plain.normalise(rows)[0], anchors)
         own = np.flatnonzero(is_anchor >= 0)
         D[own, is_anchor[own]] = np.inf
         parts.append(np.sqrt(D.min(1).astype(np.float64)))
@@ -94,4 +125,4 @@ def fit_embedding(offset, factor, anchor_rows, probe_blocks, kernel_width, reach
     if reach is not None and nearest.size:
         sigma = max(sigma, kernel_width * np.quantile(nearest, reach))
     gamma = 2 * sigma**2 if sigma > 0 else 1.0
-    return replace(blank, anchors=anchors, gamma=float(gamma), mean=np.zeros(len(anchors), np.float32))
+    return replace(plain, anchors=anchors, gamma=float(gamma), mean=np.zeros(len(anchors), np.float32))

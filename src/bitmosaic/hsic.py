@@ -21,7 +21,7 @@ from bitmosaic.solver.train import Options, train
 from bitmosaic.threads import available_threads
 from bitmosaic.views import as_views
 
-AUTO_TRAIN_SIZE = 50_000
+AUTO_TRAIN_SIZE = 20_000
 FIXED_STEPS = 4  # that a fit reports beside its iterations
 UNSETTLED = 0.1  # a larger fall of the objective in the last iteration is worth a warning
 
@@ -70,6 +70,9 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         histograms, counts and energies a few large values would outweigh the rest.
     standardize : bool, default=True
         Divide each column by its standard deviation. False only centres the columns.
+    n_components : int or None, default=128
+        Each view is reduced to at most so many principal components, the strongest ones damped, before similarities
+        are taken. None takes the columns as they are.
     kernel_width : float, default=1
         The width of the similarities, relative to twice the mean distance to the nearest anchor.
     max_iter, cluster_iter : int, default=10
@@ -80,7 +83,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Stop when an iteration lowers the objective by less than this share.
     train_size : int, float or "auto", default="auto"
         How many rows (or which share) the projections are learned on; all rows are encoded and clustered. "auto" is
-        at most 50,000.
+        at most 20,000.
     memory_limit : int, str or None, default=None
         Bound on what the fit allocates beside its input and output, e.g. "512MB". Blocks of similarities that do not
         fit are computed again when needed. None is a quarter of the machine's memory.
@@ -119,6 +122,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         "anchors": [StrOptions({"same", "per_view"})],
         "root": ["boolean"],
         "standardize": ["boolean"],
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "kernel_width": [Interval(Real, 1e-3, 1e3, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "cluster_iter": [Interval(Integral, 1, None, closed="left")],
@@ -154,6 +158,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         anchors="same",
         root=True,
         standardize=True,
+        n_components=128,
         kernel_width=1.0,
         max_iter=10,
         cluster_iter=10,
@@ -181,6 +186,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.anchors = anchors
         self.root = root
         self.standardize = standardize
+        self.n_components = n_components
         self.kernel_width = kernel_width
         self.max_iter = max_iter
         self.cluster_iter = cluster_iter
@@ -197,7 +203,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def paper(cls, n_clusters=8, **changes):
         """HSIC with exactly the settings of the paper: 128 bits, 1000 anchors, all rows, λ3 = 1e-5, 10 iterations."""
         model = cls(n_clusters, n_bits=128, n_anchors=1000, shared_ratio=0.2, start="rotation", root=False)
-        model.set_params(standardize=False, anchors="same", kernel_width=1.0, balance=1e-3, n_init=10)
+        model.set_params(standardize=False, n_components=None, anchors="same", kernel_width=1.0, balance=1e-3, n_init=10)
         model.set_params(ridge=1e-3, variance_reward=1e-3, coupling=1e-5, view_exponent=5.0, norm="l21", joint=True)
         return model.set_params(max_iter=10, cluster_iter=10, tol=0.0, train_size=1.0).set_params(**changes)
 

@@ -1,4 +1,4 @@
-"""Every Numba kernel, and nothing else: loops over packed codes.
+"""Every Numba kernel of the solver, and nothing else: loops over rows of features, similarities and packed codes.
 
 Each kernel is compiled on first use, cached on disk, releases the GIL and runs on the calling thread; `codes.py`
 cuts the rows into pieces and spreads them over threads. The caller allocates every output.
@@ -30,6 +30,88 @@ def popcount(typing_context, word):
         return builder.ctpop(args[0])
 
     return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def float_of_bits(typing_context, bits):
+    """The f32 that has the bits of an i32."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], context.get_value_type(types.float32))
+
+    return types.float32(types.int32), codegen
+
+
+# ---- features and similarities
+
+
+@kernel()
+def normalise(rows, offset, factor, root, far, out):
+    """rows (n, d) f32 or f64 IN · offset (d,) f64 IN · factor (d,) f32 IN · out (n, d) f32 OUT, zero where a row is NaN.
+
+    (x - offset) · factor, at most `far`, of the square roots (with their sign) if `root`. Subtracted in float64.
+    """
+    for i in range(rows.shape[0]):
+        if np.isnan(rows[i, 0]):
+            out[i, :] = 0.0
+        elif root:
+            for j in range(rows.shape[1]):
+                x = np.copysign(np.sqrt(np.abs(rows[i, j])), rows[i, j])
+                out[i, j] = min(max((np.float64(x) - offset[j]) * factor[j], -far), far)
+        else:
+            for j in range(rows.shape[1]):
+                out[i, j] = min(max((np.float64(rows[i, j]) - offset[j]) * factor[j], -far), far)
+
+
+_LOG2_E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
+_HALF, _ONE, _ZERO, _LOWEST = np.float32(0.5), np.float32(1), np.float32(0), np.float32(-87)
+_C2, _C3, _C4 = np.float32(5.0000001201e-1), np.float32(1.6666665459e-1), np.float32(4.1665795894e-2)
+_C5, _C6, _C7 = np.float32(8.3334519073e-3), np.float32(1.3981999507e-3), np.float32(1.9875691500e-4)
+
+
+@kernel(inline="always")
+def fast_exp(x):
+    """e^x of an f32 ≤ 0 to 1e-7, in operations that fit vector registers; 1e-38 where it is less."""
+    x = max(x, _LOWEST)
+    power = np.floor(x * _LOG2_E + _HALF)
+    r = x - power * _LN2_HIGH - power * _LN2_LOW
+    series = ((((_C7 * r + _C6) * r + _C5) * r + _C4) * r + _C3) * r + _C2
+    return (series * r * r + r + _ONE) * float_of_bits(np.int32(power + np.float32(127)) << np.int32(23))
+
+
+@kernel()
+def similarities(products, row_squares, anchor_squares, inverse_width, mean, missing):
+    """products (n, l) f32 INOUT: xᵀa becomes exp(-‖x - a‖²/γ) - mean, zero where missing · row_squares (n,),
+    anchor_squares (l,), mean (l,) f32 IN · missing (n,) bool IN. `inverse_width` f32 is 1/γ."""
+    for i in range(products.shape[0]):
+        row, square = products[i], row_squares[i]
+        if missing[i]:
+            row[:] = _ZERO
+            continue
+        for j in range(len(row)):
+            distance = max(square + anchor_squares[j] - row[j] - row[j], _ZERO)
+            row[j] = fast_exp(-distance * inverse_width) - mean[j]
+
+
+@kernel()
+def column_moments(rows, root, mean, squares, cubes):
+    """rows (n, d) f32 or f64 IN · mean, squares, cubes (d,) f64 OUT: of each column, or of its square roots, the mean
+    and the sums of squared and cubed deviations from it."""
+    mean[:], squares[:], cubes[:] = 0.0, 0.0, 0.0
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            x = np.float64(rows[i, j])
+            mean[j] += np.sqrt(x) if root else x
+    mean /= max(rows.shape[0], 1)
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            x = np.float64(rows[i, j])
+            deviation = (np.sqrt(x) if root else x) - mean[j]
+            squares[j] += deviation * deviation
+            cubes[j] += deviation * deviation * deviation
+
+
+# ---- packed codes
 
 
 @kernel()

@@ -4,33 +4,25 @@ The cut into blocks depends on the shapes of the data alone: sums over blocks, t
 whatever the memory limit, the chunk size or the number of threads.
 """
 
+from itertools import combinations, pairwise
+
 import numpy as np
 
 from bitmosaic.embedding import subtract_mean
+from bitmosaic.solver.scan import check_images, check_rows, rows_per_block
 from bitmosaic.threads import in_order, row_ranges
 from bitmosaic.views import exact_dtype, forget_pages, read_rows
-
-ROWS_PER_BLOCK = 1024
-BYTES_PER_BLOCK = 16 * 2**20  # of raw features, for very wide views
-
-
-def rows_per_block(widths):
-    """1024 rows, fewer for views so wide that a block of them would be large."""
-    rows = ROWS_PER_BLOCK
-    while rows > 64 and rows * 4 * max(widths) > BYTES_PER_BLOCK:
-        rows //= 2
-    return rows
 
 
 class Blocks:
     """The embeddings of some rows of the views, block by block."""
 
-    def __init__(self, arrays, embeddings, rows=None, *, chunk_size=None, cache_bytes=0, n_threads=1):
-        self.arrays, self.embeddings = arrays, list(embeddings)
+    def __init__(self, views, embeddings, rows=None, *, chunk_size=None, cache_bytes=0, n_threads=1):
+        self.names, self.arrays, self.embeddings = views.names, views.arrays, list(embeddings)
         self.rows = rows  # sorted row numbers, or None for all rows
-        self.n_rows = arrays[0].shape[0] if rows is None else len(rows)
+        self.n_rows = views.n_rows if rows is None else len(rows)
         self.n_threads = n_threads
-        self.step = rows_per_block([array.shape[1] for array in arrays])
+        self.step = rows_per_block(views.widths)
         self.chunk_size = min(chunk_size or self.step, self.step)
         self.slices = list(row_ranges(self.n_rows, self.step))
         block_bytes = 4 * self.step * sum(e.n_anchors for e in embeddings)
@@ -41,21 +33,23 @@ class Blocks:
         return len(self.slices)
 
     def raw(self, view, where):
-        """Rows of one view, read `chunk_size` at a time."""
+        """Rows of one view, read `chunk_size` at a time and checked; `where` is a slice or sorted positions."""
         array = self.arrays[view]
-        X = np.empty((where.stop - where.start, array.shape[1]), exact_dtype(array))
+        rows = np.arange(self.n_rows)[where] if self.rows is None else self.rows[where]
+        X = np.empty((len(rows), array.shape[1]), exact_dtype(array))
         for piece in row_ranges(len(X), self.chunk_size):
-            start, stop = where.start + piece.start, where.start + piece.stop
-            rows = slice(start, stop) if self.rows is None else self.rows[start:stop]
-            X[piece] = read_rows(array, rows, X.dtype)
+            X[piece] = read_rows(array, consecutive(rows[piece]), X.dtype)
         forget_pages(array)
+        check_rows(self.names[view], X, rows, 0)
         return X
 
     def embedded(self, number):
         """Z_v of one block for every view: a list of (n, l) float32."""
         if number < self.n_cached and self._cache[number] is not None:
             return [Z for Z, _ in self._cache[number]]
-        views = [embed(self.raw(v, self.slices[number])) for v, embed in enumerate(self.embeddings)]
+        where = self.slices[number]
+        views = [embed(self.raw(v, where)) for v, embed in enumerate(self.embeddings)]
+        check_images(self.names, np.array([missing for _, missing in views]), self.rows, where.start)
         if number < self.n_cached:
             self._cache[number] = views
         return [Z for Z, _ in views]
@@ -66,10 +60,7 @@ class Blocks:
 
     def centre(self, n_present):
         """Give each embedding the mean of ψ over the rows that have the view; n_present (m,)."""
-        sums = [np.zeros(e.n_anchors) for e in self.embeddings]
-        for parts in self.sweep(lambda rows, Zs: [Z.sum(0, dtype=np.float64) for Z in Zs]):
-            for total, part in zip(sums, parts, strict=True):
-                total += part
+        sums = self._sum(lambda rows, Zs: [Z.sum(0, dtype=np.float64) for Z in Zs])
         means = [s / n for s, n in zip(sums, n_present, strict=True)]
         self.embeddings = [e.centred(mean) for e, mean in zip(self.embeddings, means, strict=True)]
         for views in self._cache:
@@ -81,8 +72,54 @@ class Blocks:
 
         The products are in float64 too: in float32 their rounding outweighs a ridge of 1e-3 where data are tight.
         """
-        totals = [np.zeros((e.n_anchors, e.n_anchors)) for e in self.embeddings]
-        for parts in self.sweep(lambda rows, Zs: [(D := Z.astype(np.float64)).T @ D for Z in Zs]):
+        return self._sum(lambda rows, Zs: [own_products(Z) for Z in Zs])
+
+    def joint_gram(self):
+        """Gram matrix of the concatenated embeddings (Σl, Σl) float64, and the slice of each view in it.
+
+        Between views the products are in float32.
+        """
+        edges = np.concatenate([[0], np.cumsum([e.n_anchors for e in self.embeddings])])
+        views = [slice(a, b) for a, b in pairwise(edges)]
+        pairs = list(combinations(range(len(views)), 2))
+
+        def one_block(rows, Zs):
+            return [own_products(Z) for Z in Zs] + [Zs[u].T @ Zs[v] for u, v in pairs]
+
+        parts = self._sum(one_block)
+        joint = np.empty((edges[-1], edges[-1]))
+        for view, G in zip(views, parts, strict=False):
+            joint[view, view] = G
+        for (u, v), G in zip(pairs, parts[len(views) :], strict=True):
+            joint[views[u], views[v]], joint[views[v], views[u]] = G, G.T
+        return joint, views
+
+    def _sum(self, work):
+        """The float64 sums over all blocks of the arrays that `work` returns for each."""
+        totals = None
+        for parts in self.sweep(work):
+            totals = totals or [np.zeros(part.shape) for part in parts]
             for total, part in zip(totals, parts, strict=True):
                 total += part
         return totals
+
+    def sweep_some(self, work, positions):
+        """Yield ``work(which, Zs)`` for blocks with some of the sorted `positions`: a slice of them, and their rows."""
+
+        def one_block(rows, Zs):
+            which = slice(*np.searchsorted(positions, [rows.start, rows.stop]))
+            picked = positions[which] - rows.start
+            return work(which, Zs if len(picked) == len(Zs[0]) else [Z[picked] for Z in Zs]) if len(picked) else None
+
+        return (result for result in self.sweep(one_block) if result is not None)
+
+
+def consecutive(rows):
+    """Sorted row numbers as a slice, where they follow each other: faster to read."""
+    return slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
+
+
+def own_products(Z):
+    """ZᵀZ in float64."""
+    D = Z.astype(np.float64)
+    return D.T @ D

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.sparse import csr_array
 
-from bitmosaic.solver.start import agreed_directions, on_the_sphere, place, plain_rows
+from bitmosaic.solver.start import PlainViews, agreed_directions, balanced, on_the_sphere, place
 
 ROWS = 3000  # of each split, at most
 SPLITS = 5
@@ -98,15 +98,17 @@ def most_clusters(n_rows):
     return max(1, n // ROWS_PER_CLUSTER, min(n // FEW_ROWS_PER_CLUSTER, FEW))
 
 
-def how_many(blocks, consensus, rng):
-    """ClusterCounts of the rows of `blocks`; `consensus` is what :func:`start.find_consensus` says of them."""
+def how_many(blocks, rows, consensus, rng):
+    """ClusterCounts of the `rows` (positions in `blocks`); `consensus` is what :func:`start.find_consensus` says."""
     shares = consensus.shares
-    plain = np.hstack([np.sqrt(s) * X for s, X in zip(shares, plain_rows(blocks, rng), strict=True)])
+    views = PlainViews(blocks, rng)(rows)
+    plain = np.hstack([scale * X for scale, X in zip(balanced(views, shares), views, strict=True)])
+    del views
     complete = plain[~np.isnan(plain).any(1)]  # rows without some view have no say in it
     apart = best_count(complete, rng, separate=True) if stand_apart(complete, rng) else None
     del plain, complete
     directions = agreed_directions(consensus.gram, consensus.views, consensus.whiteners, shares, DIRECTIONS, rng)
-    agreed = best_count(on_the_sphere(place(blocks, directions)), rng, separate=False)
+    agreed = best_count(on_the_sphere(place(blocks, rows, directions)), rng, separate=False)
     better = apart is not None and max(apart.silhouette) > max(agreed.silhouette, default=0)
     return apart if better else agreed
 

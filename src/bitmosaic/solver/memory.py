@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from bitmosaic.errors import ParameterError
-from bitmosaic.solver.blocks import rows_per_block
+from bitmosaic.solver.scan import rows_per_block
 from bitmosaic.solver.start import DIRECTIONS_PER_CLUSTER, PLAIN_COLUMNS
 
 _UNITS = {

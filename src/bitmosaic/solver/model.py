@@ -9,7 +9,6 @@ from bitmosaic.embedding import Embedding
 from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.clustering import plain_if_equal
 from bitmosaic.solver.loop import encode
-from bitmosaic.solver.scan import scan
 from bitmosaic.threads import row_ranges, single_threaded_blas
 
 _EMBEDDING_ARRAYS = ("offset", "factor", "anchors", "mean")
@@ -30,9 +29,8 @@ class Model:
     def encode(self, views, numbers, chunk_size=None, n_threads=1):
         """Packed codes of all rows of `views`, which are the fitted views with these `numbers`."""
         with single_threaded_blas():
-            scan(views, n_threads)
             embeddings = [self.embeddings[v] for v in numbers]
-            blocks = Blocks(views.arrays, embeddings, chunk_size=chunk_size, n_threads=n_threads)
+            blocks = Blocks(views, embeddings, chunk_size=chunk_size, n_threads=n_threads)
             return encode(blocks, [self.projections[v] for v in numbers], self.weights[numbers])
 
     def assign(self, codes, n_threads=1):
@@ -61,6 +59,8 @@ class Model:
         arrays = {"centers": self.centers, "bit_weights": self.bit_weights, "weights": self.weights}
         for v, (embedding, P) in enumerate(zip(self.embeddings, self.projections, strict=True)):
             arrays |= {f"view{v}.{name}": getattr(embedding, name) for name in _EMBEDDING_ARRAYS}
+            if embedding.basis is not None:
+                arrays[f"view{v}.basis"] = embedding.basis
             arrays[f"view{v}.projection"] = P
         return arrays, [[embedding.gamma, embedding.root] for embedding in self.embeddings]
 
@@ -69,7 +69,8 @@ class Model:
         embeddings, projections = [], []
         for v, (gamma, root) in enumerate(kernels):
             offset, factor, anchors, mean = (arrays[f"view{v}.{name}"] for name in _EMBEDDING_ARRAYS)
-            embeddings.append(Embedding(offset, factor, anchors, float(gamma), mean, bool(root)))
+            basis = arrays.get(f"view{v}.basis")
+            embeddings.append(Embedding(offset, factor, basis, anchors, float(gamma), mean, bool(root)))
             projections.append(arrays[f"view{v}.projection"])
         return cls(embeddings, projections, arrays["weights"], arrays["centers"], arrays["bit_weights"])
 
@@ -81,8 +82,11 @@ class Model:
             "weights": (np.float64, (len(self.embeddings),)),
         }
         for v, embedding in enumerate(self.embeddings):
-            l, d = embedding.anchors.shape
-            shapes = {"offset": (d,), "factor": (d,), "anchors": (l, d), "mean": (l,), "projection": (l, 8 * n_bytes)}
+            l, k = embedding.anchors.shape
+            d = k if embedding.basis is None else len(embedding.basis)
+            shapes = {"offset": (d,), "factor": (d,), "anchors": (l, k), "mean": (l,), "projection": (l, 8 * n_bytes)}
+            if embedding.basis is not None:
+                shapes["basis"] = (d, k)
             arrays |= {f"view{v}.{name}": (np.float32, shape) for name, shape in shapes.items()}
             arrays[f"view{v}.offset"] = (np.float64, (d,))
         return arrays

@@ -1,23 +1,33 @@
-"""The first pass over the views: every value usable, which rows have which view, mean and variance of each column,
-and which views are to be rooted."""
+"""The first look at the rows to learn from: which have which view, mean and variance of each column, and which views
+are to be rooted. And the check that every row which is read can be used."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from bitmosaic import kernels
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.solver.blocks import rows_per_block
 from bitmosaic.threads import in_order, row_ranges
 from bitmosaic.views import exact_dtype, forget_pages, read_rows
 
+ROWS_PER_BLOCK = 1024
+BYTES_PER_BLOCK = 16 * 2**20  # of raw features, for very wide views
 LARGEST = np.finfo(np.float32).max
+
+
+def rows_per_block(widths):
+    """1024 rows, fewer for views so wide that a block of them would be large."""
+    rows = ROWS_PER_BLOCK
+    while rows > 64 and rows * 4 * max(widths) > BYTES_PER_BLOCK:
+        rows //= 2
+    return rows
 
 
 @dataclass(frozen=True)
 class ViewFacts:
     """What one view holds, over the rows that have it; of the square roots of its values if `root`."""
 
-    present: np.ndarray  # (n,) bool
+    present: np.ndarray  # (n,) bool, of the rows looked at
     mean: np.ndarray  # (d,) float64
     variance: np.ndarray  # (d,) float64
     resolution: float  # the rounding of a value, relative to it
@@ -27,12 +37,11 @@ class ViewFacts:
 class Moments:
     """Mean, and sums of squared and cubed deviations from it, of each column; added up block by block."""
 
-    def __init__(self, X):
-        """Of float64 rows, which are overwritten."""
+    def __init__(self, X, root=False):
+        """Of rows (n, d), or of their square roots."""
         self.count = len(X)
-        self.mean = X.mean(0) if len(X) else np.zeros(X.shape[1])
-        X -= self.mean
-        self.squares, self.cubes = np.einsum("ij,ij->j", X, X), np.einsum("ij,ij,ij->j", X, X, X)
+        self.mean, self.squares, self.cubes = np.empty((3, X.shape[1]))
+        kernels.column_moments(X, root, self.mean, self.squares, self.cubes)
 
     def add(self, other):
         """Chan's and Pébay's updates: no large sums are subtracted."""
@@ -56,35 +65,30 @@ class Moments:
         return float(np.median(np.abs(skewness))) if varied.any() else 0.0
 
 
-def scan(views, n_threads=1, root=False):
-    """Facts of every view. A row of NaN is a missing view; any other value that is not finite is an error.
+def scan(views, rows=None, n_threads=1, root=False):
+    """Facts of every view, over some sorted `rows` or all of them. A row of NaN is a missing view.
 
     With `root`, a view without negative values is rooted where that makes its columns more symmetric, and its moments
     are those of the roots.
     """
-    facts = [_scan_view(name, array, n_threads, root) for name, array in zip(views.names, views.arrays, strict=True)]
-    missing = ~np.any([f.present for f in facts], axis=0)
-    if missing.any():
-        what = f"row {missing.argmax()} is NaN in all of {list(views.names)}"
-        if len(views) == 1:
-            what = f"row {missing.argmax()} is all NaN, and there is no other view"
-        raise InvalidDataError(
-            f"Every image needs at least one view; {what} ({missing.sum()} such rows). Leave those images out."
-        )
+    facts = [
+        _scan_view(name, array, rows, n_threads, root) for name, array in zip(views.names, views.arrays, strict=True)
+    ]
+    check_images(views.names, ~np.array([f.present for f in facts]), rows, 0)
     return facts
 
 
-def _scan_view(name, array, n_threads, root):
-    n, width = array.shape
+def _scan_view(name, array, rows, n_threads, root):
+    n, width = (array.shape[0] if rows is None else len(rows)), array.shape[1]
     present = np.empty(n, bool)
 
-    def look(rows):
-        X = read_rows(array, rows, exact_dtype(array))
-        present[rows] = check_rows(name, X, rows.start)
-        X = X.astype(np.float64) if present[rows].all() else X[present[rows]].astype(np.float64)
+    def look(block):
+        X = read_rows(array, block if rows is None else rows[block], exact_dtype(array))
+        present[block] = check_rows(name, X, rows, block.start)
         forget_pages(array)
-        rooted = Moments(np.sqrt(X)) if root and X.min(initial=0) >= 0 else None
-        return Moments(X), rooted
+        if not present[block].all():
+            X = X[present[block]]
+        return Moments(X), Moments(X, root=True) if root and X.min(initial=0) >= 0 else None
 
     plain, rooted = Moments(np.empty((0, width))), Moments(np.empty((0, width)))
     for part, rooted_part in in_order(look, row_ranges(n, rows_per_block([width])), n_threads):
@@ -98,15 +102,36 @@ def _scan_view(name, array, n_threads, root):
     return ViewFacts(present, moments.mean, moments.variance, resolution, root)
 
 
-def check_rows(name, X, first_row):
-    """Which rows of a block are there; an error for what float32 cannot hold and for NaN in part of a row."""
-    if np.abs(X).max(initial=0) <= LARGEST:  # false where there is a NaN
+def check_images(names, missing, rows, first):
+    """An error where an image has no view at all; missing (m, n), numbered as :func:`check_rows` says."""
+    nowhere = missing.all(0)
+    if nowhere.any():
+        row = row_number(rows, first + nowhere.argmax())
+        what = f"row {row} is NaN in all of {list(names)}"
+        if len(names) == 1:
+            what = f"row {row} is all NaN, and there is no other view"
+        raise InvalidDataError(
+            f"Every image needs at least one view; {what} ({nowhere.sum()} such rows here). Leave those images out."
+        )
+
+
+def row_number(rows, position):
+    """The number of a row in the user's data; `rows` are the numbers of those looked at, None for all."""
+    return position if rows is None else rows[position]
+
+
+def check_rows(name, X, rows, first):
+    """Which rows of a block are there; an error for what float32 cannot hold and for NaN in part of a row.
+
+    The block begins at position `first` of the sorted row numbers `rows`, or of all rows if None.
+    """
+    if -LARGEST <= X.min(initial=0) and X.max(initial=0) <= LARGEST:  # false where there is a NaN
         return np.ones(len(X), bool)
     infinite = (np.abs(X) > LARGEST).any(1)
     if infinite.any():
         raise InvalidDataError(
             f"Values must be finite and within the range of float32; view {name!r} has infinity or a larger value in "
-            f"row {first_row + infinite.argmax()}. Replace it, or make the whole row NaN if that image lacks the view."
+            f"row {row_number(rows, first + infinite.argmax())}. Replace it, or make the whole row NaN if that image lacks the view."
         )
     empty = np.isnan(X)
     partly = empty.any(1) & ~empty.all(1)
@@ -114,6 +139,7 @@ def check_rows(name, X, first_row):
         row = partly.argmax()
         raise InvalidDataError(
             f"A row must be whole, or all NaN where an image lacks the view; view {name!r} has NaN in "
-            f"{empty[row].sum()} of {X.shape[1]} columns of row {first_row + row}. Fill the gap or blank the whole row."
+            f"{empty[row].sum()} of {X.shape[1]} columns of row {row_number(rows, first + row)}. "
+            "Fill the gap or blank the whole row."
         )
     return ~empty[:, 0]

@@ -7,7 +7,7 @@ A start looks at a sample of the training rows and returns one matrix (l, K) per
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 from scipy.linalg import eigh
@@ -16,8 +16,9 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from bitmosaic.embedding import squared_distances
+from bitmosaic.embedding import squared_distances, squares
 from bitmosaic.solver.blocks import Blocks
+from bitmosaic.threads import in_order, row_ranges
 
 RIDGE = 0.1  # of the mean eigenvalue of a view, where views are whitened
 DIRECTIONS_PER_CLUSTER = 4
@@ -25,6 +26,7 @@ PLAIN_COLUMNS = 64  # to which a wider view is reduced where plain distances are
 PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER = 2000, 50
 COPY_EXPONENT = 12  # likeness of 0.95 is half a copy, of 0.8 none
 USEFUL, LEAST_SHARE = 0.25, 0.01
+FEW_SEEDINGS = 4
 APART = 0.4  # mean silhouette from which on clusters stand apart
 
 
@@ -39,20 +41,6 @@ def random_rotation(n_from, n_to, rng):
     """The first rows and columns of a random rotation: (n_from, n_to), with orthonormal rows or columns."""
     Q = np.linalg.qr(rng.standard_normal((max(n_from, n_to), min(n_from, n_to))))[0]
     return Q if n_from >= n_to else Q.T
-
-
-def joint_gram(blocks):
-    """Gram matrix of the concatenated embeddings (Σl, Σl), and the edges of the views in it."""
-    edges = np.concatenate([[0], np.cumsum([e.n_anchors for e in blocks.embeddings])])
-    total = np.zeros((edges[-1], edges[-1]))
-
-    def one_block(rows, Zs):
-        Z = np.concatenate(Zs, axis=1)
-        return Z.T @ Z
-
-    for part in blocks.sweep(one_block):
-        total += part
-    return total, edges
 
 
 def top_eigenvectors(A, count, rng):
@@ -85,31 +73,29 @@ class Consensus:
     shares: np.ndarray  # (m,) ω_v
 
 
-def find_consensus(blocks):
-    joint, edges = joint_gram(blocks)
-    views = [slice(a, b) for a, b in pairwise(edges)]
+def find_consensus(joint, views, n_rows):
+    """From the joint Gram matrix of the embeddings of `n_rows` rows, and the slice of each view in it."""
     whiteners = [whitener(joint[view, view]) for view in views]
     gram = whitened(joint, views, whiteners)
-    return Consensus(gram, views, whiteners, view_shares(gram, views, blocks.n_rows))
+    return Consensus(gram, views, whiteners, view_shares(gram, views, n_rows))
 
 
-def consensus_start(blocks, K, n_clusters, n_init, rng, consensus=None):
+def consensus_start(blocks, rows, consensus, K, n_clusters, n_init, rng):
     """What the views agree on (MAXVAR generalised canonical correlation), and k-means on the angles in that space.
 
-    Where the plain views already fall into clusters that stand apart, those are the labels, and the directions are
-    the ones that tell them apart: views of such data agree on everything, so agreement says nothing.
-    `consensus` saves finding it once more.
+    `rows` (n,) are the positions of those in `blocks` that are looked at. Where the plain views already fall into
+    clusters that stand apart, those are the labels, and the directions are the ones that tell them apart: views of such
+    data agree on everything, so agreement says nothing.
     """
-    consensus = consensus or find_consensus(blocks)
     whiteners, shares = consensus.whiteners, consensus.shares
-    labels = separate_clusters(plain_rows(blocks, rng), shares, n_clusters, n_init, rng)
+    labels = separate_clusters(PlainViews(blocks, rng), rows, shares, n_clusters, n_init, rng)
     if labels is None:
         count = DIRECTIONS_PER_CLUSTER * n_clusters
         directions = agreed_directions(consensus.gram, consensus.views, whiteners, shares, count, rng)
-        Y = place(blocks, directions)
-        labels = kmeans(on_the_sphere(Y), n_clusters, n_init, rng).labels_
+        Y = place(blocks, rows, directions)
+        labels = kmeans(on_the_sphere(Y), n_clusters, n_init, rng, blocks.n_threads).labels_
     else:
-        directions = telling_directions(blocks, whiteners, labels, n_clusters)
+        directions = telling_directions(blocks, rows, whiteners, labels, n_clusters)
     rotation = random_rotation(directions[0].shape[1], K, rng)
     return Start([(T @ rotation).astype(np.float32) for T in directions], labels, shares)
 
@@ -125,9 +111,9 @@ def whitener(gram):
 def whitened(joint, views, whiteners):
     """The joint Gram matrix after whitening each view."""
     result = np.empty_like(joint)
-    for a, V in zip(views, whiteners, strict=True):
-        for b, W in zip(views, whiteners, strict=True):
-            result[a, b] = V.T @ joint[a, b] @ W
+    for (a, V), (b, W) in combinations_with_replacement(zip(views, whiteners, strict=True), 2):
+        result[a, b] = V.T @ joint[a, b] @ W
+        result[b, a] = result[a, b].T
     return result
 
 
@@ -161,20 +147,20 @@ def agreed_directions(gram, views, whiteners, shares, count, rng):
     return [W @ U[view] for W, view in zip(whiteners, views, strict=True)]
 
 
-def telling_directions(blocks, whiteners, labels, n_clusters):
+def telling_directions(blocks, rows, whiteners, labels, n_clusters):
     """The directions T_v (l, c) that predict the labels: ridge regression of each view on the clusters' indicators."""
     indicators = np.eye(n_clusters)[labels] - np.bincount(labels, minlength=n_clusters) / len(labels)
     totals = [np.zeros((len(W), n_clusters)) for W in whiteners]
-    for parts in blocks.sweep(lambda rows, Zs: [Z.T @ indicators[rows] for Z in Zs]):
+    for parts in blocks.sweep_some(lambda which, Zs: [Z.T @ indicators[which] for Z in Zs], rows):
         for total, part in zip(totals, parts, strict=True):
             total += part
     return [W @ (W.T @ total) / len(whiteners) for W, total in zip(whiteners, totals, strict=True)]
 
 
-def place(blocks, directions):
-    """Y = Σ_v Z_v T_v (n, k) float32."""
+def place(blocks, rows, directions):
+    """Y = Σ_v Z_v T_v (n, k) float32 of some rows."""
     narrow = [T.astype(np.float32) for T in directions]
-    parts = blocks.sweep(lambda rows, Zs: sum(Z @ T for Z, T in zip(Zs, narrow, strict=True)))
+    parts = blocks.sweep_some(lambda which, Zs: sum(Z @ T for Z, T in zip(Zs, narrow, strict=True)), rows)
     return np.concatenate(list(parts))
 
 
@@ -183,31 +169,40 @@ def on_the_sphere(Y):
     return Y / np.maximum(np.linalg.norm(Y, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 
 
-def kmeans(X, n_clusters, n_init, rng):
-    # scikit-learn's sums depend on the number of threads; fewer distinct points than clusters are reported later on.
-    with threadpool_limits(limits=1), warnings.catch_warnings():
+def kmeans(X, n_clusters, n_init, rng, n_threads):
+    """The best of `n_init` fits of scikit-learn's KMeans."""
+
+    def fit(seed):
+        # Its sums depend on the number of threads; fewer distinct points than clusters are reported later on.
+        with threadpool_limits(limits=1):
+            return KMeans(n_clusters, n_init=1, random_state=seed).fit(X)
+
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return KMeans(n_clusters, n_init=n_init, random_state=int(rng.integers(2**31))).fit(X)
+        return min(in_order(fit, rng.integers(2**31, size=n_init).tolist(), n_threads), key=lambda fit: fit.inertia_)
 
 
 # ---- clusters that stand apart
 
 
-def plain_rows(blocks: Blocks, rng):
-    """The normalised rows of every view, wide ones randomly projected: a list of (n, ≤ 64) float32, NaN where missing.
+class PlainViews:
+    """The normalised rows of every view, wide ones randomly projected to 64 columns."""
 
-    Every view has the same mean square.
-    """
-    maps = [random_projection(len(e.offset), rng) for e in blocks.embeddings]
-    plain = [np.empty((blocks.n_rows, min(len(e.offset), PLAIN_COLUMNS)), np.float32) for e in blocks.embeddings]
-    for v, (embedding, R) in enumerate(zip(blocks.embeddings, maps, strict=True)):
-        for rows in blocks.slices:
-            X, missing = embedding.normalise(blocks.raw(v, rows))
-            plain[v][rows] = X if R is None else X @ R
-            plain[v][rows][missing] = np.nan
-        size = np.sqrt(np.nanmean(np.einsum("ij,ij->i", plain[v], plain[v], dtype=np.float64)))
-        plain[v] /= size if size > 0 else 1
-    return plain
+    def __init__(self, blocks: Blocks, rng):
+        self.blocks, self.n_threads = blocks, blocks.n_threads
+        self.maps = [random_projection(e.width, rng) for e in blocks.embeddings]
+
+    def __call__(self, rows):
+        """Of the rows at some sorted positions: a list of (n, ≤ 64) float32, NaN where missing."""
+        return [self._view(v, rows) for v in range(len(self.maps))]
+
+    def _view(self, v, rows):
+        embedding, R, parts = self.blocks.embeddings[v], self.maps[v], []
+        for some in row_ranges(len(rows), self.blocks.step):
+            X, missing = embedding.normalise(self.blocks.raw(v, rows[some]))
+            parts.append(X if R is None else X @ R)
+            parts[-1][missing] = np.nan
+        return np.concatenate(parts)
 
 
 def random_projection(width, rng):
@@ -215,25 +210,36 @@ def random_projection(width, rng):
     return rng.standard_normal((width, PLAIN_COLUMNS)).astype(np.float32) if width > PLAIN_COLUMNS else None
 
 
-def separate_clusters(plain, shares, n_clusters, n_init, rng):
-    """Labels (n,) by k-means on the plain views, if the clusters stand apart; else None.
+def balanced(plain, shares):
+    """Views scaled to the same mean square, times their share."""
+    sizes = [np.nanmean(squares(X).astype(np.float64)) for X in plain]
+    return [np.float32(np.sqrt(share / size)) if size > 0 else np.float32(1) for share, size in zip(shares, sizes, strict=True)]
+
+
+def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
+    """Labels (n,) of the rows by k-means on the plain views, if the clusters stand apart; else None.
 
     They do where the mean of (b - a)/max(a, b), a and b the distances to the own and to the second nearest mean (the
     simplified silhouette), is at least `APART` on average over the views. Rows without some view have no say in it.
+    Few seedings are tried first: where these are far from it, more would not help.
     """
-    complete = np.flatnonzero(np.all([~np.isnan(X[:, 0]) for X in plain], axis=0))
     wanted = max(PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER * n_clusters)
-    rows = complete if len(complete) <= wanted else np.sort(rng.choice(complete, wanted, replace=False))
-    if not 1 < n_clusters < len(rows):
+    some = rows if len(rows) <= wanted else np.sort(rng.choice(rows, wanted, replace=False))
+    plain = plain_views(some)
+    scales = balanced(plain, shares)
+    complete = np.all([~np.isnan(X[:, 0]) for X in plain], axis=0)
+    if not 1 < n_clusters < complete.sum():
         return None
-    scaled = [np.float32(np.sqrt(share)) * X for share, X in zip(shares, plain, strict=True)]
-    found = kmeans(np.hstack([X[rows] for X in scaled]), n_clusters, n_init, rng).labels_
-    if len(np.unique(found)) < n_clusters:
-        return None
-    means = [np.stack([X[rows[found == j]].mean(0) for j in range(n_clusters)]) for X in scaled]
-    apart = [silhouette(X[rows], C, found) for X, C in zip(scaled, means, strict=True)]
-    if np.average(apart, weights=shares) < APART:
-        return None
+    plain = [scale * X[complete] for scale, X in zip(scales, plain, strict=True)]
+    for seedings, enough in ((min(n_init, FEW_SEEDINGS), 0.5 * APART), (n_init, APART)):
+        found = kmeans(np.hstack(plain), n_clusters, seedings, rng, plain_views.n_threads).labels_
+        if len(np.unique(found)) < n_clusters:
+            return None
+        means = [np.stack([X[found == j].mean(0) for j in range(n_clusters)]) for X in plain]
+        apart = [silhouette(X, C, found) for X, C in zip(plain, means, strict=True)]
+        if np.average(apart, weights=shares) < enough:
+            return None
+    scaled = [scale * X for scale, X in zip(scales, plain_views(rows), strict=True)]
     return sum(np.nan_to_num(squared_distances(X, C)) for X, C in zip(scaled, means, strict=True)).argmin(1)
 
 

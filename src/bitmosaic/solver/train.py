@@ -6,24 +6,25 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bitmosaic.embedding import fit_embedding
+from bitmosaic.embedding import fit_embedding, normalisation, principal_basis
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.solver.blocks import Blocks, rows_per_block
+from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
 from bitmosaic.solver.how_many import ClusterCounts, how_many, most_clusters
 from bitmosaic.solver.loop import Settings, encode, learn
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
-from bitmosaic.solver.scan import scan
+from bitmosaic.solver.scan import rows_per_block, scan
 from bitmosaic.solver.start import consensus_start, find_consensus, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
 from bitmosaic.threads import row_ranges, single_threaded_blas
 from bitmosaic.views import exact_dtype, read_rows
 
+BASIS_ROWS = 4096  # from which principal components are taken
 PROBES = 2048  # rows from which the kernel width is taken
 REACH = 0.99  # of the probes have an anchor within the kernel width
 ROWS_PER_ANCHOR = 5  # at least, for the consensus start
-START_ROWS_PER_ANCHOR, START_ROWS_PER_CLUSTER = 20, 5
+START_ROWS, START_ROWS_PER_CLUSTER = 10_000, 50  # on which the start's k-means runs
 FELT_COUPLING = 0.15  # of what all the views together say
 PAPER_COUPLING = 1e-5
 FINAL_ITER = 50  # of centroids and assignment, on all codes
@@ -40,6 +41,7 @@ class Options:
     same_anchors: bool
     root: bool
     standardize: bool
+    n_components: int | None  # None: views are not reduced
     kernel_width: float
     start: str  # "rotation" or "consensus"
     norm: str  # "l21" or "frobenius"
@@ -81,17 +83,17 @@ def _train(views, o, rng, report):
     n = views.n_rows
     most = min(o.n_anchors, most_anchors(o, o.n_train))
     most_found = o.n_clusters or most_clusters(o.n_train)
-    n_start = min(o.n_train, max(START_ROWS_PER_ANCHOR * most, START_ROWS_PER_CLUSTER * most_found))
+    n_start = min(o.n_train, max(START_ROWS, START_ROWS_PER_CLUSTER * most_found))
     needs = Needs(views.widths, most, o.n_bits, most_found, n_start, o.n_train)
     n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
 
-    report(f"looking through {n} rows of {len(views)} views")
-    facts = scan(views, n_threads, o.root)
+    report(f"looking through {o.n_train} of {n} rows of {len(views)} views")
     rows = np.arange(n) if o.n_train == n else np.sort(rng.choice(n, o.n_train, replace=False))
-    present = np.array([f.present[rows] for f in facts])  # (m, n_train)
+    facts = scan(views, None if len(rows) == n else rows, n_threads, o.root)
+    present = np.array([f.present for f in facts])  # (m, n_train)
     n_present = present.sum(1)
-    for name, count, f in zip(views.names, n_present, facts, strict=True):
-        if not f.present.any():
+    for name, count in zip(views.names, n_present, strict=True):
+        if count == 0 and len(rows) == n:
             raise InvalidDataError(
                 f"A view must have at least one row; every row of view {name!r} is NaN. Leave it out."
             )
@@ -104,12 +106,13 @@ def _train(views, o, rng, report):
     anchors = choose_anchors(present, o, rng)  # positions in `rows`, for each view
     warn_if_unlinked(present)
     probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
+    draws = rng.integers(2**31, size=len(views))
     embeddings = [
-        _embedding(array, f, rows, a, probes[present[v, probes]], o)
+        _embedding(array, f, rows, present[v], a, probes[present[v, probes]], o, int(draws[v]))
         for v, (array, f, a) in enumerate(zip(views.arrays, facts, anchors, strict=True))
     ]
     blocks = Blocks(
-        views.arrays,
+        views,
         embeddings,
         None if len(rows) == n else rows,
         chunk_size=o.chunk_size,
@@ -122,23 +125,26 @@ def _train(views, o, rng, report):
     )
     blocks.centre(n_present)
 
-    grams = blocks.grams()
-
     start_rows = np.sort(rng.choice(len(rows), n_start, replace=False))
-    sample = Blocks(views.arrays, blocks.embeddings, rows[start_rows], chunk_size=o.chunk_size, n_threads=n_threads)
-    consensus, counts = None, None
+    counts = None
+    if o.start == "consensus" or o.n_clusters is None:
+        joint, slices = blocks.joint_gram()
+        grams = [joint[view, view].copy() for view in slices]
+        consensus = find_consensus(joint, slices, len(rows))
+        del joint
+    else:
+        grams = blocks.grams()
     if o.n_clusters is None:
         report("looking for the number of clusters")
-        consensus = find_consensus(sample)
-        counts = how_many(sample, consensus, rng)
+        counts = how_many(blocks, start_rows, consensus, rng)
         o = replace(o, n_clusters=counts.chosen)
 
     report(f"{o.start} start")
     if o.start == "consensus":
-        start = consensus_start(sample, o.n_bits, o.n_clusters, o.n_init, rng, consensus)
+        start = consensus_start(blocks, start_rows, consensus, o.n_bits, o.n_clusters, o.n_init, rng)
+        del consensus
     else:
         start = rotation_start(grams, o.n_bits, rng)
-    del consensus
 
     settings = loop_settings(o, len(rows), anchors, start.shares)
 
@@ -152,7 +158,7 @@ def _train(views, o, rng, report):
     everything = (
         blocks
         if len(rows) == n
-        else Blocks(views.arrays, blocks.embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
+        else Blocks(views, blocks.embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
     )
     codes = encode(everything, projections, learned.weights)
     clustering = final_clusters(codes, learned.clustering, o, rng)
@@ -199,7 +205,7 @@ def most_anchors(o, n_train):
     return max(n_train // ROWS_PER_ANCHOR, min(n_train, (o.n_clusters or 1) + 1)) if o.start == "consensus" else n_train
 
 
-def _embedding(array, facts, rows, anchors, probes, o):
+def _embedding(array, facts, rows, present, anchors, probes, o, draw):
     """The embedding of one view, not yet centred."""
     # A spread within rounding of the mean, or at the edge of float32, is no information.
     constant = facts.variance <= np.maximum(facts.resolution * np.abs(facts.mean), 1e-37) ** 2
@@ -209,18 +215,27 @@ def _embedding(array, facts, rows, anchors, probes, o):
     else:
         size = np.sqrt(spread.sum())  # the mean norm of a row becomes 1: γ follows, so only rounding is affected
         factor = np.where(constant, 0, 1 / size if size > 0 else 0)
+    plain = normalisation(facts.mean, factor.astype(np.float32), facts.root)
+    dtype = exact_dtype(array)
+
+    def blocks(positions):
+        for block in row_ranges(len(positions), rows_per_block([array.shape[1]])):
+            yield read_rows(array, rows[positions[block]], dtype), block
+
+    if o.n_components is not None:
+        there = np.flatnonzero(present)
+        some = np.linspace(0, len(there) - 1, min(len(there), BASIS_ROWS)).astype(int)
+        X = np.concatenate([plain.normalise(X)[0] for X, _ in blocks(there[some])])
+        plain = replace(plain, basis=principal_basis(X, o.n_components, draw))
+        del X
     own = np.searchsorted(anchors, probes).clip(max=len(anchors) - 1)
     is_anchor = np.where(anchors[own] == probes, own, -1)
-    dtype = exact_dtype(array)
-    blocks = row_ranges(len(probes), rows_per_block([array.shape[1]]))
     return fit_embedding(
-        facts.mean,
-        factor.astype(np.float32),
+        plain,
         read_rows(array, rows[anchors], dtype),
-        ((read_rows(array, rows[probes[block]], dtype), is_anchor[block]) for block in blocks),
+        ((X, is_anchor[block]) for X, block in blocks(probes)),
         o.kernel_width,
         REACH if o.start == "consensus" else None,
-        facts.root,
     )
 
 

@@ -64,7 +64,8 @@ def normalise(rows, offset, factor, root, far, out):
 
 
 _LOG2_E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
-_HALF, _ONE, _ZERO, _LOWEST = np.float32(0.5), np.float32(1), np.float32(0), np.float32(-87)
+_HALF, _ONE, _TWO, _ZERO = np.float32(0.5), np.float32(1), np.float32(2), np.float32(0)
+_LOWEST = np.float32(-87)
 _C2, _C3, _C4 = np.float32(5.0000001201e-1), np.float32(1.6666665459e-1), np.float32(4.1665795894e-2)
 _C5, _C6, _C7 = np.float32(8.3334519073e-3), np.float32(1.3981999507e-3), np.float32(1.9875691500e-4)
 
@@ -196,3 +197,22 @@ def weigh_ones(codes, bits_of_byte, labels, weights, sums):
             bits = bits_of_byte[codes[i, byte]]
             for bit in range(8):
                 row[8 * byte + bit] += weights[i] * bits[bit]
+
+
+@kernel()
+def add_flipped(rows, old, new, change):
+    """rows (n, l) f32 IN · old, new (n, b) u8 IN · change (8b, l) f32 INOUT: for each bit, twice the rows where it became
+    1, less twice those where it became 0."""
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        for byte in range(old.shape[1]):
+            flipped = old[i, byte] ^ new[i, byte]
+            if flipped == 0:
+                continue
+            for bit in range(8):
+                mask = np.uint8(128 >> bit)
+                if flipped & mask:
+                    step = _TWO if new[i, byte] & mask else -_TWO
+                    target = change[8 * byte + bit]
+                    for j in range(len(row)):
+                        target[j] += step * row[j]

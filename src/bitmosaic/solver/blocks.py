@@ -60,12 +60,15 @@ class Blocks:
 
     def centre(self, n_present):
         """Give each embedding the mean of ψ over the rows that have the view; n_present (m,)."""
-        sums = self._sum(lambda rows, Zs: [Z.sum(0, dtype=np.float64) for Z in Zs])
-        means = [s / n for s, n in zip(sums, n_present, strict=True)]
+        means = [total / n for total, n in zip(self.totals(), n_present, strict=True)]
         self.embeddings = [e.centred(mean) for e, mean in zip(self.embeddings, means, strict=True)]
         for views in self._cache:
             for (Z, missing), e in zip(views, self.embeddings, strict=True):
                 subtract_mean(Z, e.mean, missing)
+
+    def totals(self):
+        """The sum of Z_v over all rows, for every view: float64 (l,)."""
+        return self._sum(lambda rows, Zs: [Z.sum(0, dtype=np.float64) for Z in Zs])
 
     def grams(self):
         """G_v = Z_vᵀZ_v of every view: float64 (l, l).

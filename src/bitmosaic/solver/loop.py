@@ -6,10 +6,12 @@ from functools import partial
 
 import numpy as np
 
+from bitmosaic import kernels
 from bitmosaic.codes import cluster_bit_sums, pack, unpack
 from bitmosaic.solver import steps
 from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
 
+FEW_FLIPS = 0.08  # of the bits of a block; adding single rows is then faster than a matrix product
 LOWEST_LOSS = 1e-3  # of a bit, where view weights are concerned
 
 
@@ -60,7 +62,8 @@ def learn(blocks, grams, n_present, start, start_rows, settings, rng, report: Ca
     weights = shares * alpha**s.exponent * fairness
 
     codes = np.zeros((n, s.K // 8), np.uint8)
-    ZtBs, _ = new_codes(blocks, codes, start.projections, np.ones(m))
+    ZtBs = [-np.outer(total, np.ones(s.K)) for total in blocks.totals()]  # of codes that are -1 throughout
+    new_codes(blocks, codes, ZtBs, start.projections, np.ones(m))
     problem = Problem(codes, s.norm, s.balance, n_threads=blocks.n_threads)
     clustering = first_clusters(problem, start, start_rows, s, rng)
 
@@ -69,35 +72,40 @@ def learn(blocks, grams, n_present, start, start_rows, settings, rng, report: Ca
     def note(step, coding, grouping):
         history.append((n_iter, step, coding + s.coupling * grouping))
 
-    def losses():
-        views = zip(n_present, grams, Ps, ZtBs, strict=True)
-        return np.array([steps.view_loss(n_v, s.K, G, P, ZtB, s.ridge, s.variance_reward) for n_v, G, P, ZtB in views])
+    def new_projections():
+        Ps = projections(grams, factors, ZtBs, weights, s)
+        costs = [steps.projection_cost(G, P, s.ridge, s.variance_reward) for G, P in zip(grams, Ps, strict=True)]
+        note("P", weights @ losses(Ps, costs), clustering.objective)
+        return Ps, costs
+
+    def losses(Ps, costs):
+        views = zip(n_present, Ps, ZtBs, costs, strict=True)
+        return np.array([steps.view_loss(n_v, s.K, P, ZtB, cost) for n_v, P, ZtB, cost in views])
 
     converged, n_iter, before = False, 0, np.inf
     while not converged and n_iter < s.max_iter:
         n_iter += 1
-        Ps = projections(grams, factors, ZtBs, weights, s)
-        note("P", weights @ losses(), clustering.objective)
+        Ps, costs = new_projections()
 
-        ZtBs, flips = new_codes(blocks, codes, Ps, weights, clustering_pull(problem, clustering, s))
-        coding = weights @ losses()
+        flips = new_codes(blocks, codes, ZtBs, Ps, weights, clustering_pull(problem, clustering, s))
+        h = losses(Ps, costs)
+        coding = weights @ h
         note("B", coding, problem.objective(problem.sums(clustering.labels, s.n_clusters), clustering.Q))
 
         if s.coupling > 0:
             on_step = partial(lambda step, grouping, coding: note(step, coding, grouping), coding=coding)
             clustering = refine(problem, clustering.Q, s.cluster_iter, on_step, clustering.labels)
 
-        alpha = steps.view_weights(losses() * fairness, s.exponent, LOWEST_LOSS * n * s.K, shares)
+        alpha = steps.view_weights(h * fairness, s.exponent, LOWEST_LOSS * n * s.K, shares)
         weights = shares * alpha**s.exponent * fairness
-        note("α", weights @ losses(), clustering.objective)
+        note("α", weights @ h, clustering.objective)
 
         objective = history[-1][2]
         converged = flips == 0 or before - objective <= s.tol * abs(objective)
         before = objective
         report(n_iter, objective, flips / (n * s.K))
 
-    Ps = projections(grams, factors, ZtBs, weights, s)
-    note("P", weights @ losses(), clustering.objective)
+    Ps, _ = new_projections()
     return Learned(Ps, weights, shares * alpha, clustering, codes, history, n_iter, converged)
 
 
@@ -119,10 +127,10 @@ def clustering_pull(problem, clustering, s):
     return steps.centroid_pull(clustering.Q, d, s.coupling), clustering.labels
 
 
-def new_codes(blocks, codes, Ps, weights, pull=None):
-    """B = sgn(Σ w_v Z_v P_v + λ3 Q[labels] D), written into `codes`, and Z_vᵀB in the same pass    [eq. 18]
+def new_codes(blocks, codes, ZtBs, Ps, weights, pull=None):
+    """B = sgn(Σ w_v Z_v P_v + λ3 Q[labels] D), written into `codes`    [eq. 18]
 
-    Returns Z_vᵀB (l, K) float64 for every view, and how many bits changed.
+    In the same pass Z_vᵀB (l, K) float64 of every view is brought up to date in `ZtBs`. Returns how many bits changed.
     """
     Ps = [P.astype(np.float32) for P in Ps]
     if pull is not None:
@@ -132,19 +140,26 @@ def new_codes(blocks, codes, Ps, weights, pull=None):
         R = steps.vote(Zs, Ps, weights)
         if pull is not None:
             R += pull_of_cluster[labels[rows]]
-        packed = pack(R)
-        flips = int(np.bitwise_count(packed ^ codes[rows]).sum())
-        codes[rows] = packed
-        B = unpack(packed)
-        return [Z.T @ B for Z in Zs], flips
+        old, new = codes[rows].copy(), pack(R)
+        codes[rows] = new
+        flips = int(np.bitwise_count(old ^ new).sum())
+        return [change_of_products(Z, old, new, flips) for Z in Zs], flips
 
-    totals = [np.zeros(P.shape) for P in Ps]
     all_flips = 0
-    for parts, flips in blocks.sweep(one_block):
+    for changes, flips in blocks.sweep(one_block):
         all_flips += flips
-        for total, part in zip(totals, parts, strict=True):
-            total += part
-    return totals, all_flips
+        for ZtB, change in zip(ZtBs, changes, strict=True):
+            ZtB += change
+    return all_flips
+
+
+def change_of_products(Z, old, new, flips):
+    """Zᵀ(new - old) (l, K) float32 of packed codes: from the rows of the flipped bits alone where these are few."""
+    if flips > FEW_FLIPS * 8 * new.size:
+        return Z.T @ (unpack(new) - unpack(old))
+    change = np.zeros((8 * new.shape[1], Z.shape[1]), np.float32)
+    kernels.add_flipped(Z, old, new, change)
+    return change.T
 
 
 def encode(blocks, Ps, weights):

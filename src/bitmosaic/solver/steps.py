@@ -52,9 +52,9 @@ def vote(Zs, Ps, weights):
     Only its sign counts; divided by the largest weight, it stays within float32 whatever the exponent r.
     """
     scaled = (weights / weights.max()).astype(np.float32)
-    R = scaled[0] * (Zs[0] @ Ps[0])
+    R = Zs[0] @ (scaled[0] * Ps[0])
     for Z, P, w in zip(Zs[1:], Ps[1:], scaled[1:], strict=True):
-        R += w * (Z @ P)
+        R += Z @ (w * P)
     return R  # (n, K)
 
 
@@ -126,10 +126,14 @@ def centroids(Q, S, d, balance):
 # ---- view weights and the objective
 
 
-def view_loss(n_present, K, gram, P, ZtB, ridge, variance_reward):
-    """h = ‖B - ZP‖² + λ1‖P‖² - (λ2/N)‖ZP‖² over the rows that have the view, from G and ZᵀB alone    [eq. 9]"""
-    ZP = np.einsum("ij,ij->", P, gram @ P)  # ‖ZP‖²
-    return n_present * K - 2 * np.einsum("ij,ij->", P, ZtB) + (1 - variance_reward) * ZP + ridge * (P**2).sum()
+def projection_cost(gram, P, ridge, variance_reward):
+    """(1 - λ2/N) ‖ZP‖² + λ1 ‖P‖²: the part of h that the codes have no share in."""
+    return (1 - variance_reward) * np.einsum("ij,ij->", P, gram @ P) + ridge * np.einsum("ij,ij->", P, P)
+
+
+def view_loss(n_present, K, P, ZtB, cost):
+    """h = ‖B - ZP‖² + λ1‖P‖² - (λ2/N)‖ZP‖² over the rows that have the view, from ZᵀB and `projection_cost`    [eq. 9]"""
+    return n_present * K - 2 * np.einsum("ij,ij->", P, ZtB) + cost
 
 
 def view_weights(losses, exponent, lowest, shares=1.0):

@@ -83,8 +83,8 @@ def squared_distances(X, anchors):
 def principal_basis(X, n_components, random_state):
     """(d, k) float32: the main directions of centred rows X (n, d), k ≤ n_components, the strongest ones damped.
 
-    Along each, the variance λ becomes λ / √(λ + λ̄), λ̄ the mean variance of a column: neither do a few directions outweigh
-    all others, nor is what little there is along the rest blown up. Directions below λ̄/2 are left out.
+    Along each, the variance λ becomes λ / √(λ + λ̄), λ̄ the mean variance of a column: neither do a few directions
+    outweigh all others, nor is what little there is along the rest blown up. Directions below λ̄/2 are left out.
     """
     n, d = X.shape
     mean_variance = float(squares(X).sum(dtype=np.float64)) / (n * d) if n else 0.0

@@ -203,7 +203,9 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def paper(cls, n_clusters=8, **changes):
         """HSIC with exactly the settings of the paper: 128 bits, 1000 anchors, all rows, λ3 = 1e-5, 10 iterations."""
         model = cls(n_clusters, n_bits=128, n_anchors=1000, shared_ratio=0.2, start="rotation", root=False)
-        model.set_params(standardize=False, n_components=None, anchors="same", kernel_width=1.0, balance=1e-3, n_init=10)
+        model.set_params(
+            standardize=False, n_components=None, anchors="same", kernel_width=1.0, balance=1e-3, n_init=10
+        )
         model.set_params(ridge=1e-3, variance_reward=1e-3, coupling=1e-5, view_exponent=5.0, norm="l21", joint=True)
         return model.set_params(max_iter=10, cluster_iter=10, tol=0.0, train_size=1.0).set_params(**changes)
 

@@ -47,7 +47,7 @@ def float_of_bits(typing_context, bits):
 
 @kernel()
 def normalise(rows, offset, factor, root, far, out):
-    """rows (n, d) f32 or f64 IN · offset (d,) f64 IN · factor (d,) f32 IN · out (n, d) f32 OUT, zero where a row is NaN.
+    """rows (n, d) f32 or f64 IN · offset (d,) f64 IN · factor (d,) f32 IN · out (n, d) f32 OUT, zero for rows of NaN.
 
     (x - offset) · factor, at most `far`, of the square roots (with their sign) if `root`. Subtracted in float64.
     """
@@ -65,7 +65,7 @@ def normalise(rows, offset, factor, root, far, out):
 
 _LOG2_E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
 _HALF, _ONE, _TWO, _ZERO = np.float32(0.5), np.float32(1), np.float32(2), np.float32(0)
-_LOWEST = np.float32(-87)
+_LOWEST, _BIAS = np.float32(-87), np.float32(127)
 _C2, _C3, _C4 = np.float32(5.0000001201e-1), np.float32(1.6666665459e-1), np.float32(4.1665795894e-2)
 _C5, _C6, _C7 = np.float32(8.3334519073e-3), np.float32(1.3981999507e-3), np.float32(1.9875691500e-4)
 
@@ -77,7 +77,7 @@ def fast_exp(x):
     power = np.floor(x * _LOG2_E + _HALF)
     r = x - power * _LN2_HIGH - power * _LN2_LOW
     series = ((((_C7 * r + _C6) * r + _C5) * r + _C4) * r + _C3) * r + _C2
-    return (series * r * r + r + _ONE) * float_of_bits(np.int32(power + np.float32(127)) << np.int32(23))
+    return (series * r * r + r + _ONE) * float_of_bits(np.int32(power + _BIAS) << np.int32(23))  # type: ignore[call-arg]
 
 
 @kernel()
@@ -201,8 +201,8 @@ def weigh_ones(codes, bits_of_byte, labels, weights, sums):
 
 @kernel()
 def add_flipped(rows, old, new, change):
-    """rows (n, l) f32 IN · old, new (n, b) u8 IN · change (8b, l) f32 INOUT: for each bit, twice the rows where it became
-    1, less twice those where it became 0."""
+    """rows (n, l) f32 IN · old, new (n, b) u8 IN · change (8b, l) f32 INOUT: for each bit, twice the rows where it
+    became 1, less twice those where it became 0."""
     for i in range(rows.shape[0]):
         row = rows[i]
         for byte in range(old.shape[1]):

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from bitmosaic.errors import ParameterError
 from bitmosaic.solver.scan import rows_per_block
-from bitmosaic.solver.start import DIRECTIONS_PER_CLUSTER, PLAIN_COLUMNS
+from bitmosaic.solver.start import DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS, PLAIN_COLUMNS, plain_sample
+
+BASIS_ROWS = 4096  # from which principal components are taken
 
 _UNITS = {
     "": 1,
@@ -40,6 +42,7 @@ class Needs:
     """The shapes that decide how much memory a fit takes."""
 
     widths: tuple[int, ...]  # columns of each view
+    n_components: int | None  # to which each is reduced
     n_anchors: int  # of each view
     n_bits: int
     n_clusters: int
@@ -48,16 +51,22 @@ class Needs:
 
     def fixed(self, n_threads):
         """Bytes beside the cached blocks, at the moment when most is needed: the start, or a pass over the data."""
-        m, l, rows = len(self.widths), self.n_anchors, rows_per_block(self.widths)
+        m, l, rows, widest = len(self.widths), self.n_anchors, rows_per_block(self.widths), max(self.widths)
         under_way = 1 if n_threads == 1 else n_threads + 2  # results of blocks, see `in_order`
-        model = 4 * l * sum(self.widths) + 24 * l * max(self.widths) + 8 * l * m * self.n_bits * (4 + under_way)
+        columns = [min(d, self.n_components or d) for d in self.widths]
+        basis = sum(d * k for d, k in zip(self.widths, columns, strict=True)) if self.n_components else 0
+        sample = 4 * min(self.n_train, BASIS_ROWS) * (widest + 4 * max(columns)) if self.n_components else 0
+        model = 4 * (l * sum(columns) + basis) + 12 * l * widest + 8 * l * m * self.n_bits * (4 + under_way)
         codes = self.n_train * (self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
-        block = 4 * rows * (6 * max(self.widths) + (2 * m + 2) * l + 4 * self.n_bits)
-        joint = (m * l) ** 2
-        rows_of_start = 8 * self.n_start * (DIRECTIONS_PER_CLUSTER * self.n_clusters + m * PLAIN_COLUMNS)
-        start = 8 * joint + max(4 * joint * under_way, 8 * joint + 16 * m * l * l + 32 * l * l) + rows_of_start
-        loop = 8 * l * l * (m + 2) + 8 * l * l * m * under_way
-        return model + codes + block * n_threads + 8 * l * l * m + max(start, loop)
+        block = 4 * rows * (4 * widest + (2 * m + 2) * l + 4 * self.n_bits)
+        joint, own, between = (m * l) ** 2, m * l * l, l * l * m * (m - 1) // 2
+        products = 8 * (own + between) + max((8 * own + 4 * between) * under_way, 8 * joint)
+        consensus = 16 * joint + 16 * own + 32 * l * l
+        directions = min(DIRECTIONS_PER_CLUSTER * self.n_clusters, MOST_DIRECTIONS)
+        seeding = 12 * self.n_start * directions + 12 * m * PLAIN_COLUMNS * plain_sample(self.n_clusters, self.n_start)
+        start = max(sample, products, consensus, 8 * joint + 16 * own + seeding)
+        loop = 8 * l * l * (2 * m + 2)
+        return model + codes + block * n_threads + max(start, loop)
 
     def plan(self, limit, n_threads):
         """Under `limit` bytes: how many threads there is room for, and how many bytes are left for blocks of ψ."""

@@ -125,13 +125,14 @@ def check_rows(name, X, rows, first):
 
     The block begins at position `first` of the sorted row numbers `rows`, or of all rows if None.
     """
-    if -LARGEST <= X.min(initial=0) and X.max(initial=0) <= LARGEST:  # false where there is a NaN
+    if X.min(initial=0) >= -LARGEST and X.max(initial=0) <= LARGEST:  # false where there is a NaN
         return np.ones(len(X), bool)
     infinite = (np.abs(X) > LARGEST).any(1)
     if infinite.any():
         raise InvalidDataError(
             f"Values must be finite and within the range of float32; view {name!r} has infinity or a larger value in "
-            f"row {row_number(rows, first + infinite.argmax())}. Replace it, or make the whole row NaN if that image lacks the view."
+            f"row {row_number(rows, first + infinite.argmax())}. Replace it, or make the whole row NaN if that image "
+            "lacks the view."
         )
     empty = np.isnan(X)
     partly = empty.any(1) & ~empty.all(1)

@@ -21,7 +21,7 @@ from bitmosaic.solver.blocks import Blocks
 from bitmosaic.threads import in_order, row_ranges
 
 RIDGE = 0.1  # of the mean eigenvalue of a view, where views are whitened
-DIRECTIONS_PER_CLUSTER = 4
+DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS = 4, 400
 PLAIN_COLUMNS = 64  # to which a wider view is reduced where plain distances are enough
 PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER = 2000, 50
 COPY_EXPONENT = 12  # likeness of 0.95 is half a copy, of 0.8 none
@@ -90,7 +90,7 @@ def consensus_start(blocks, rows, consensus, K, n_clusters, n_init, rng):
     whiteners, shares = consensus.whiteners, consensus.shares
     labels = separate_clusters(PlainViews(blocks, rng), rows, shares, n_clusters, n_init, rng)
     if labels is None:
-        count = DIRECTIONS_PER_CLUSTER * n_clusters
+        count = min(DIRECTIONS_PER_CLUSTER * n_clusters, MOST_DIRECTIONS)
         directions = agreed_directions(consensus.gram, consensus.views, whiteners, shares, count, rng)
         Y = place(blocks, rows, directions)
         labels = kmeans(on_the_sphere(Y), n_clusters, n_init, rng, blocks.n_threads).labels_
@@ -213,7 +213,15 @@ def random_projection(width, rng):
 def balanced(plain, shares):
     """Views scaled to the same mean square, times their share."""
     sizes = [np.nanmean(squares(X).astype(np.float64)) for X in plain]
-    return [np.float32(np.sqrt(share / size)) if size > 0 else np.float32(1) for share, size in zip(shares, sizes, strict=True)]
+    return [
+        np.float32(np.sqrt(share / size)) if size > 0 else np.float32(1)
+        for share, size in zip(shares, sizes, strict=True)
+    ]
+
+
+def plain_sample(n_clusters, n_rows):
+    """How many of so many rows decide whether clusters stand apart."""
+    return min(n_rows, max(PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER * n_clusters))
 
 
 def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
@@ -223,8 +231,8 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
     simplified silhouette), is at least `APART` on average over the views. Rows without some view have no say in it.
     Few seedings are tried first: where these are far from it, more would not help.
     """
-    wanted = max(PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER * n_clusters)
-    some = rows if len(rows) <= wanted else np.sort(rng.choice(rows, wanted, replace=False))
+    wanted = plain_sample(n_clusters, len(rows))
+    some = rows if len(rows) == wanted else np.sort(rng.choice(rows, wanted, replace=False))
     plain = plain_views(some)
     scales = balanced(plain, shares)
     complete = np.all([~np.isnan(X[:, 0]) for X in plain], axis=0)

@@ -132,7 +132,7 @@ def projection_cost(gram, P, ridge, variance_reward):
 
 
 def view_loss(n_present, K, P, ZtB, cost):
-    """h = ‖B - ZP‖² + λ1‖P‖² - (λ2/N)‖ZP‖² over the rows that have the view, from ZᵀB and `projection_cost`    [eq. 9]"""
+    """h = ‖B - ZP‖² + λ1‖P‖² - (λ2/N)‖ZP‖² over the rows that have the view, from ZᵀB and the cost above    [eq. 9]"""
     return n_present * K - 2 * np.einsum("ij,ij->", P, ZtB) + cost
 
 

@@ -12,7 +12,7 @@ from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
 from bitmosaic.solver.how_many import ClusterCounts, how_many, most_clusters
 from bitmosaic.solver.loop import Settings, encode, learn
-from bitmosaic.solver.memory import Needs
+from bitmosaic.solver.memory import BASIS_ROWS, Needs
 from bitmosaic.solver.model import Model
 from bitmosaic.solver.scan import rows_per_block, scan
 from bitmosaic.solver.start import consensus_start, find_consensus, rotation_start
@@ -20,11 +20,10 @@ from bitmosaic.solver.steps import L21, Frobenius
 from bitmosaic.threads import row_ranges, single_threaded_blas
 from bitmosaic.views import exact_dtype, read_rows
 
-BASIS_ROWS = 4096  # from which principal components are taken
 PROBES = 2048  # rows from which the kernel width is taken
 REACH = 0.99  # of the probes have an anchor within the kernel width
 ROWS_PER_ANCHOR = 5  # at least, for the consensus start
-START_ROWS, START_ROWS_PER_CLUSTER = 10_000, 50  # on which the start's k-means runs
+START_ROWS, START_ROWS_PER_CLUSTER = 20_000, 50  # on which the start's k-means runs
 FELT_COUPLING = 0.15  # of what all the views together say
 PAPER_COUPLING = 1e-5
 FINAL_ITER = 50  # of centroids and assignment, on all codes
@@ -84,7 +83,7 @@ def _train(views, o, rng, report):
     most = min(o.n_anchors, most_anchors(o, o.n_train))
     most_found = o.n_clusters or most_clusters(o.n_train)
     n_start = min(o.n_train, max(START_ROWS, START_ROWS_PER_CLUSTER * most_found))
-    needs = Needs(views.widths, most, o.n_bits, most_found, n_start, o.n_train)
+    needs = Needs(views.widths, o.n_components, most, o.n_bits, most_found, n_start, o.n_train)
     n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
 
     report(f"looking through {o.n_train} of {n} rows of {len(views)} views")
@@ -156,9 +155,7 @@ def _train(views, o, rng, report):
     report(f"encoding {n} rows")
     projections = [P.astype(np.float32) for P in learned.Ps]
     everything = (
-        blocks
-        if len(rows) == n
-        else Blocks(views, blocks.embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
+        blocks if len(rows) == n else Blocks(views, blocks.embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
     )
     codes = encode(everything, projections, learned.weights)
     clustering = final_clusters(codes, learned.clustering, o, rng)
@@ -225,7 +222,9 @@ def _embedding(array, facts, rows, present, anchors, probes, o, draw):
     if o.n_components is not None:
         there = np.flatnonzero(present)
         some = np.linspace(0, len(there) - 1, min(len(there), BASIS_ROWS)).astype(int)
-        X = np.concatenate([plain.normalise(X)[0] for X, _ in blocks(there[some])])
+        X = np.empty((len(some), array.shape[1]), np.float32)
+        for raw, block in blocks(there[some]):
+            X[block] = plain.normalise(raw)[0]
         plain = replace(plain, basis=principal_basis(X, o.n_components, draw))
         del X
     own = np.searchsorted(anchors, probes).clip(max=len(anchors) - 1)

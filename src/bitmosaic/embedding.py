@@ -8,7 +8,6 @@ from sklearn.utils.extmath import randomized_svd
 from bitmosaic import kernels
 
 FAR = 1e15  # in units of the training data's spread
-FAINT = 0.5  # of the mean variance: components with less are left out
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def principal_basis(X, n_components, random_state):
     """(d, k) float32: the main directions of centred rows X (n, d), k ≤ n_components, the strongest ones damped.
 
     Along each, the variance λ becomes λ / √(λ + λ̄), λ̄ the mean variance of a column: neither do a few directions
-    outweigh all others, nor is what little there is along the rest blown up. Directions below λ̄/2 are left out.
+    outweigh all others, nor is what little there is along the rest blown up.
     """
     n, d = X.shape
     mean_variance = float(squares(X).sum(dtype=np.float64)) / (n * d) if n else 0.0
@@ -93,9 +92,7 @@ def principal_basis(X, n_components, random_state):
     rank = min(n_components, n, d)
     _, s, Vt = randomized_svd(X, rank, n_oversamples=16, n_iter=2, random_state=random_state)
     variance = s.astype(np.float64) ** 2 / n
-    kept = variance >= FAINT * mean_variance
-    kept[0] = True
-    return (Vt[kept].T * (variance[kept] + mean_variance) ** -0.25).astype(np.float32)
+    return (Vt.T * (variance + mean_variance) ** -0.25).astype(np.float32)
 
 
 def normalisation(offset, factor, root=False):

@@ -26,6 +26,9 @@ PLAIN_COLUMNS = 64  # to which a wider view is reduced where plain distances are
 PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER = 2000, 50
 COPY_EXPONENT = 12  # likeness of 0.95 is half a copy, of 0.8 none
 USEFUL, LEAST_SHARE = 0.25, 0.01
+SEEDING_ROWS, SEEDING_ROWS_PER_CLUSTER = 5000, 50
+SEEDING_WORK = 4_000_000  # rows × clusters × fits
+FITS_TO_ALL = 4
 FEW_SEEDINGS = 4
 APART = 0.4  # mean silhouette from which on clusters stand apart
 
@@ -170,16 +173,31 @@ def on_the_sphere(Y):
 
 
 def kmeans(X, n_clusters, n_init, rng, n_threads):
-    """The best of `n_init` fits of scikit-learn's KMeans."""
+    """scikit-learn's KMeans: the best of `n_init` fits to some rows, then the best few of them fitted to all rows.
 
-    def fit(seed):
+    With many clusters, where one fit takes long and seedings differ little, there are fewer fits.
+    """
+    few = max(SEEDING_ROWS, SEEDING_ROWS_PER_CLUSTER * n_clusters)
+    some = X if len(X) <= few else X[np.sort(rng.choice(len(X), few, replace=False))]
+    n_init = max(1, min(n_init, SEEDING_WORK // (len(some) * n_clusters)))
+
+    def fit(start):
         # Its sums depend on the number of threads; fewer distinct points than clusters are reported later on.
+        rows, init, seed = start
         with threadpool_limits(limits=1):
-            return KMeans(n_clusters, n_init=1, random_state=seed).fit(X)
+            return KMeans(n_clusters, init=init, n_init=1, random_state=seed).fit(rows)
+
+    def inertia(fit):
+        return fit.inertia_ if some is X else squared_distances(X, fit.cluster_centers_).min(1).sum(dtype=np.float64)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return min(in_order(fit, rng.integers(2**31, size=n_init).tolist(), n_threads), key=lambda fit: fit.inertia_)
+        seeds = rng.integers(2**31, size=n_init).tolist()
+        fits = sorted(in_order(fit, [(some, "k-means++", seed) for seed in seeds], n_threads), key=inertia)
+        if some is not X:
+            best = [(X, fit.cluster_centers_, 0) for fit in fits[:FITS_TO_ALL]]
+            fits = sorted(in_order(fit, best, n_threads), key=inertia)
+    return fits[0]
 
 
 # ---- clusters that stand apart

@@ -94,7 +94,7 @@ def test_verbose_tells_how_far_the_work_is_and_silence_is_the_default(capsys):
     assert capsys.readouterr().out == ""
     HSIC(4, verbose=1, **SMALL).fit(NOISY)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "HSIC: looking through 600 rows of 3 views"
+    assert lines[0] == "HSIC: looking through 600 of 600 rows of 3 views"
     assert any(line.startswith("HSIC: iteration 1/10: objective ") for line in lines)
     assert lines[-1] == "HSIC: encoding 600 rows"
 
@@ -186,6 +186,8 @@ def test_the_paper_settings_are_those_of_the_paper():
         "joint": True,
         "start": "rotation",
         "standardize": False,
+        "n_components": None,
+        "root": False,
         "train_size": 1.0,
     }
     assert {name: model.get_params()[name] for name in settings} == settings

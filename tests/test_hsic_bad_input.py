@@ -46,11 +46,11 @@ BAD_VALUES = {
     "infinity in a row of NaN": (changed(changed(A, 6, slice(None), np.nan), 6, 2, np.inf), "infinity .* in row 6"),
     "an image without any view": (
         {"a": changed(A, 9, slice(None), np.nan), "b": changed(B, [9, 11], slice(None), np.nan)},
-        r"needs at least one view; row 9 is NaN in all of \['a', 'b'\] \(1 such rows\). Leave those images out",
+        r"needs at least one view; row 9 is NaN in all of \['a', 'b'\] \(1 such rows here\). Leave those images out",
     ),
     "a row of NaN in the only view": (
         changed(A, [2, 8], slice(None), np.nan),
-        r"row 2 is all NaN, and there is no other view \(2 such rows\)",
+        r"row 2 is all NaN, and there is no other view \(2 such rows here\)",
     ),
 }
 
@@ -169,6 +169,9 @@ BAD_PARAMETERS = [
     ({"anchors": "none"}, "'anchors' .* Got 'none'"),
     ({"root": "square"}, "'root' .* Got 'square'"),
     ({"standardize": 2}, "'standardize' .* Got 2"),
+    ({"n_components": 0}, "'n_components' .* Got 0"),
+    ({"n_components": 2.0}, "'n_components' .* Got 2.0"),
+    ({"n_components": "all"}, "'n_components' .* Got 'all'"),
     ({"kernel_width": 0}, "'kernel_width' .* Got 0"),
     ({"kernel_width": np.inf}, "'kernel_width' .* Got inf"),
     ({"max_iter": 0}, "'max_iter' .* Got 0"),

@@ -122,7 +122,7 @@ def without(where, name):
 
 
 ARRAYS = ["labels", "codes", "centers", "bit_weights", "weights", "view_weights"]
-ARRAYS += [f"view{v}.{name}" for v in (0, 1) for name in ("offset", "factor", "anchors", "mean", "projection")]
+ARRAYS += [f"view{v}.{name}" for v in (0, 1) for name in ("offset", "factor", "basis", "anchors", "mean", "projection")]
 FACTS = ["parameters", "view_names", "kernels", "n_iter", "objective_history", "n_features_in"]
 
 CONTRADICTIONS = (

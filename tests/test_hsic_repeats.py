@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from bitmosaic import HSIC
-from bitmosaic.solver.blocks import ROWS_PER_BLOCK
 from bitmosaic.solver.memory import Needs
-from bitmosaic.solver.train import START_ROWS_PER_ANCHOR
+from bitmosaic.solver.scan import ROWS_PER_BLOCK
 from bitmosaic.views import as_views, write_views
 
 N, N_ANCHORS, N_BITS = 2500, 60, 64
@@ -93,8 +92,7 @@ def test_the_chunk_size_does_not_matter(way, chunk_size):
 def test_the_memory_limit_does_not_matter(way, cached, capsys):
     (start, train_size), reference = way
     n_train = N if train_size == "auto" else 1500
-    n_start = min(n_train, START_ROWS_PER_ANCHOR * N_ANCHORS)
-    least = Needs(WIDTHS, N_ANCHORS, N_BITS, 6, n_start, n_train).fixed(n_threads=1)
+    least = Needs(WIDTHS, HSIC().n_components, N_ANCHORS, N_BITS, 6, n_train, n_train).fixed(n_threads=1)
     limit = least + cached * 4 * ROWS_PER_BLOCK * N_ANCHORS * len(WIDTHS)
     assert_same(fitted(VIEWS, start, train_size, memory_limit=limit, verbose=1), reference)
     n_blocks = -(-n_train // ROWS_PER_BLOCK)

@@ -18,6 +18,7 @@ from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.loop import LOWEST_LOSS
 from bitmosaic.solver.start import Start
 from bitmosaic.threads import single_threaded_blas
+from bitmosaic.views import as_views
 
 WIDTHS = (3, 7, 5)
 GAMMA = 8.0
@@ -47,14 +48,17 @@ def blocks_of(views, l, **how):
     for X in views:
         d, anchors = X.shape[1], whole_rows(X, l)
         embeddings.append(
-            Embedding(
-                np.zeros(d, np.float32), np.ones(d, np.float32), anchors, GAMMA, np.zeros(len(anchors), np.float32)
-            )
+            Embedding(np.zeros(d), np.ones(d, np.float32), None, anchors, GAMMA, np.zeros(len(anchors), np.float32))
         )
-    blocks = Blocks(views, embeddings, **how)
+    blocks = Blocks(as_views(views), embeddings, **how)
     n_present = np.array([(~np.isnan(X[:, 0])).sum() for X in views])
     blocks.centre(n_present)
     return blocks, n_present
+
+
+def products_of_minus_one(blocks, K):
+    """Z_vᵀB of codes that are -1 throughout."""
+    return [-np.outer(total, np.ones(K)) for total in blocks.totals()]
 
 
 def settings_of(p, t, kappa, tol=0.0, n_init=2):
@@ -233,7 +237,7 @@ def test_the_iterations_are_told_with_the_share_of_bits_that_changed():
     assert [objective for _, objective, _ in told] == ends
     blocks, _ = blocks_of(views, 12)
     codes = np.zeros((p.N, 2), np.uint8)
-    loop.new_codes(blocks, codes, start.projections, np.ones(2))
+    loop.new_codes(blocks, codes, products_of_minus_one(blocks, p.K), start.projections, np.ones(2))
     one = run(views, p, start, t=1, report=lambda *what: told.append(what))
     assert told[-1][2] == pytest.approx((unpack(one.codes) != unpack(codes)).mean())
 
@@ -270,7 +274,8 @@ def test_codes_and_products_of_one_pass_agree_with_numpy():
     blocks, _ = blocks_of(views, 12)
     codes = np.zeros((p.N, 2), np.uint8)
     weights = np.array([0.3, 2.0])
-    products, flips = loop.new_codes(blocks, codes, start.projections, weights, (pull, y))
+    products = products_of_minus_one(blocks, p.K)
+    flips = loop.new_codes(blocks, codes, products, start.projections, weights, (pull, y))
     said = sum(a * Z @ P for a, Z, P in zip(weights, p.Zs, start.projections, strict=True)) + pull[y]
     B = literal.sgn(said)
     clear = np.abs(said) > 1e-4

@@ -44,7 +44,7 @@ def test_a_limit_that_cannot_be_read_is_quoted(limit):
 
 @pytest.fixture
 def needs():
-    return Needs(widths=(100, 20), n_anchors=300, n_bits=64, n_clusters=20, n_start=3000, n_train=10_000)
+    return Needs((100, 20), n_components=32, n_anchors=300, n_bits=64, n_clusters=20, n_start=3000, n_train=10_000)
 
 
 def test_what_is_left_is_for_the_cache(needs):
@@ -86,6 +86,7 @@ def test_whatever_grows_needs_more(needs, more):
 
 def test_the_needs_of_a_large_fit_hold_its_largest_arrays():
     """Three views, 1000 anchors: the joint Gram matrix in float64, one block of each thread, the start's sample."""
-    needs = Needs(widths=(1450, 1024, 1152), n_anchors=1000, n_bits=128, n_clusters=10, n_start=10_000, n_train=50_000)
+    sizes = {"n_anchors": 1000, "n_bits": 128, "n_clusters": 10, "n_start": 10_000, "n_train": 50_000}
+    needs = Needs(widths=(1450, 1024, 1152), n_components=128, **sizes)
     joint, sample, block = 8 * 3000**2, 4 * 10_000 * 300, 4 * 1024 * 3000
     assert needs.fixed(2) > joint + sample + 2 * block

@@ -319,7 +319,8 @@ def test_no_other_labels_are_lower(problem):
 def test_the_loss_of_a_view_comes_from_its_gram_matrix(problem):
     p, s, _ = problem
     for v, (Z, P) in enumerate(zip(p.Zs, s.Ps, strict=True)):
-        found = steps.view_loss(p.has[v].sum(), p.K, Z.T @ Z, P, Z.T @ s.B, p.lambda1, p.lambda2)
+        cost = steps.projection_cost(Z.T @ Z, P, p.lambda1, p.lambda2)
+        found = steps.view_loss(p.has[v].sum(), p.K, P, Z.T @ s.B, cost)
         expected = literal.h(p, s.B, P, v)
         assert found == pytest.approx(expected, rel=1e-7, abs=1e-9 * p.has[v].sum() * p.K)
 

@@ -70,10 +70,11 @@ def test_a_limit_that_is_too_small_says_what_would_do(needs):
     assert needs.plan(least * 10**6, 2)[0] == 1
 
 
-@pytest.mark.parametrize("more", ["widths", "n_anchors", "n_bits", "n_clusters", "n_start", "n_train"])
+@pytest.mark.parametrize("more", ["widths", "n_components", "n_anchors", "n_bits", "n_clusters", "n_start", "n_train"])
 def test_whatever_grows_needs_more(needs, more):
     larger = {
         "widths": (100, 2000),
+        "n_components": 64,
         "n_anchors": 600,
         "n_bits": 128,
         "n_clusters": 4000,
@@ -82,6 +83,13 @@ def test_whatever_grows_needs_more(needs, more):
     }
     assert Needs(**(vars(needs) | {more: larger[more]})).fixed(2) > needs.fixed(2)
     assert needs.fixed(3) > needs.fixed(2)
+
+
+def test_views_that_are_not_reduced_need_wider_anchors_and_no_basis(needs):
+    plain = Needs(**(vars(needs) | {"n_components": None}))
+    as_wide = Needs(**(vars(needs) | {"n_components": 100}))  # no view is wider
+    assert as_wide.fixed(1) >= plain.fixed(1) + 4 * (100 * 100 + 20 * 20)
+    assert as_wide.fixed(1) == Needs(**(vars(needs) | {"n_components": 5000})).fixed(1)
 
 
 def test_the_needs_of_a_large_fit_hold_its_largest_arrays():

@@ -8,7 +8,7 @@ from bitmosaic import HSIC
 from bitmosaic.codes import unpack
 from bitmosaic.embedding import Embedding, fit_embedding, normalisation
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.solver.blocks import Blocks
+from bitmosaic.solver.blocks import Blocks, consecutive
 from bitmosaic.solver.loop import encode
 from bitmosaic.solver.scan import ROWS_PER_BLOCK, rows_per_block, scan
 from bitmosaic.threads import single_threaded_blas
@@ -254,6 +254,82 @@ def test_no_more_rows_than_chunk_size_are_read_at_once():
     array = Watched()
     Blocks(views_of(array), [uncentred(np.random.default_rng(0), 2, 4)], chunk_size=70).grams()
     assert array.asked == (70, 70, 70, 70, 20)
+
+
+@pytest.mark.parametrize("rows", [None, np.arange(1, 2500, 2)], ids=["all rows", "some rows"])
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_raw_rows_are_those_at_a_slice_or_at_positions(rows, chunk_size):
+    arrays, embeddings = some_views()
+    blocks = Blocks(views_of(*arrays), embeddings, rows, chunk_size=chunk_size)
+    chosen = np.arange(2500) if rows is None else rows
+    for where in (slice(0, 5), slice(1000, 1100), np.array([0, 1, 2, 7, 1200]), np.array([1249]), np.arange(40, 60)):
+        for v, X in enumerate(arrays):
+            np.testing.assert_array_equal(blocks.raw(v, where), X[chosen[where]])
+
+
+def test_rows_next_to_each_other_are_read_as_a_slice():
+    assert consecutive(np.arange(3, 9)) == slice(3, 9)
+    assert consecutive(np.array([5])) == slice(5, 6)
+    np.testing.assert_array_equal(consecutive(np.array([3, 5, 6])), [3, 5, 6])
+
+
+def test_rows_are_checked_whenever_they_are_read():
+    """Here nothing was scanned first."""
+    X = np.ones((2500, 4), np.float32)
+    X[2100, 1] = np.nan
+    rows = np.arange(0, 2500, 3)
+    e = [uncentred(np.random.default_rng(0), 4, 5)]
+    for blocks in (Blocks(views_of(X), e), Blocks(views_of(X), e, rows), Blocks(views_of(X), e, rows, chunk_size=10)):
+        with pytest.raises(InvalidDataError, match="view 'a' has NaN in 1 of 4 columns of row 2100"):
+            blocks.totals()
+        position = 2100 if blocks.rows is None else 700
+        with pytest.raises(InvalidDataError, match="of row 2100"):
+            blocks.raw(0, np.array([3, position]))
+    X[2100] = np.nan
+    Y = X[:, :1].copy()
+    for some in (None, rows):
+        with pytest.raises(InvalidDataError, match=r"row 2100 is NaN in all of \['a', 'b'\] \(1 such rows here\)"):
+            Blocks(views_of(X, Y), [*e, uncentred(np.random.default_rng(0), 1, 5)], some).totals()
+
+
+@pytest.mark.parametrize("rows", [None, np.arange(0, 2500, 2)], ids=["all rows", "some rows"])
+def test_totals_are_the_sums_over_all_rows(rows):
+    arrays, embeddings = some_views()
+    blocks = Blocks(views_of(*arrays), embeddings, rows, n_threads=2)
+    chosen = slice(None) if rows is None else rows
+    for total, X, e in zip(blocks.totals(), arrays, embeddings, strict=True):
+        assert total.dtype == np.float64
+        np.testing.assert_allclose(total, e(X[chosen])[0].sum(0, dtype=np.float64), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "how", [{"n_threads": 2}, {"cache_bytes": ONE_BLOCK}, {"chunk_size": 77, "cache_bytes": 10**9}], ids=str
+)
+def test_the_joint_gram_matrix_is_the_same_however_it_is_computed(how):
+    arrays, embeddings = some_views()
+    expected, slices = Blocks(views_of(*arrays), embeddings).joint_gram()
+    found, same = Blocks(views_of(*arrays), embeddings, **how).joint_gram()
+    np.testing.assert_array_equal(found, expected)
+    assert slices == same == [slice(0, 20), slice(20, 50)]
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [np.arange(2500), np.array([0, 5, 1023, 1024, 2499]), np.arange(1024, 2048), np.array([2300]), np.array([], int)],
+    ids=["all", "a few", "one whole block", "one", "none"],
+)
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_a_sweep_over_some_positions_gives_their_rows_in_order(positions, n_threads):
+    arrays, embeddings = some_views()
+    blocks = Blocks(views_of(*arrays), embeddings, n_threads=n_threads)
+    whole = [np.vstack(parts) for parts in zip(*blocks.sweep(lambda rows, Zs: Zs), strict=True)]
+    parts = list(blocks.sweep_some(lambda which, Zs: (which, Zs), positions))
+    assert len(parts) == len(np.unique(positions // ROWS_PER_BLOCK))  # blocks without any are left out
+    numbers = [np.arange(len(positions))[which] for which, _ in parts]
+    np.testing.assert_array_equal(np.concatenate([[], *numbers]), np.arange(len(positions)))
+    for which, Zs in parts:
+        for Z, every in zip(Zs, whole, strict=True):
+            np.testing.assert_array_equal(Z, every[positions[which]])
 
 
 def test_very_wide_views_come_in_smaller_blocks():

@@ -132,8 +132,10 @@ def test_similarities_agree_with_numpy(n, l, d):
 def test_a_row_is_never_more_than_like_itself():
     """Rounding may put the squared distance of a row to itself below zero."""
     X = (1e3 * np.random.default_rng(0).normal(size=(50, 30))).astype(np.float32)
-    found = similar(X, X, 1e-3, np.zeros(50, np.float32), np.zeros(50, bool))
-    assert found.max() <= 1
+    sizes = np.einsum("ij,ij->i", X, X)
+    assert (sizes[:, None] + sizes - 2 * (X @ X.T)).min() < -1
+    found = similar(X, X, 10.0, np.zeros(50, np.float32), np.zeros(50, bool))
+    assert found.max() == 1
 
 
 def test_similarities_of_far_rows_are_nothing_less_the_mean():

@@ -89,12 +89,19 @@ def test_all_rows_get_codes_and_labels_whatever_the_training_sample(train_size, 
     assert f"embedding {n_train} training rows with 40 anchors" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("n", "n_train"), [(19_999, 19_999), (20_000, 20_000), (20_001, 20_000), (10**7, 20_000)])
+def test_learning_looks_at_20000_rows_at_most_unless_asked(n, n_train):
+    assert HSIC(4).check(n).n_train == n_train
+    assert HSIC(4, train_size=1.0).check(n).n_train == HSIC(4, train_size=n).check(n).n_train == n
+    assert HSIC.paper(4).check(n).n_train == n
+
+
 def test_verbose_tells_how_far_the_work_is_and_silence_is_the_default(capsys):
     HSIC(4, **SMALL).fit(NOISY)
     assert capsys.readouterr().out == ""
     HSIC(4, verbose=1, **SMALL).fit(NOISY)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "HSIC: looking through 600 rows of 3 views"
+    assert lines[0] == "HSIC: looking through 600 of 600 rows of 3 views"
     assert any(line.startswith("HSIC: iteration 1/10: objective ") for line in lines)
     assert lines[-1] == "HSIC: encoding 600 rows"
 
@@ -164,6 +171,44 @@ def test_a_strong_balance_gives_centers_with_as_many_ones_as_zeros(norm):
     assert ones[10.0].tolist() == [16] * 4
 
 
+def widths_of(model):
+    """Columns that are compared with anchors, for each view."""
+    return [e.anchors.shape[1] for e in model._model.embeddings]
+
+
+def test_views_are_reduced_to_n_components_unless_it_is_none():
+    assert widths_of(HSIC(4, n_components=3, **SMALL).fit(NOISY)) == [3, 3, 3]
+    some = widths_of(HSIC(4, n_components=10, **SMALL).fit(NOISY))
+    assert all(k <= most for k, most in zip(some, [10, 7, 10], strict=True))
+    whole = HSIC(4, n_components=None, **SMALL).fit(NOISY)
+    assert widths_of(whole) == list(WIDTHS.values())
+    assert all(e.basis is None for e in whole._model.embeddings)
+    assert all(e.basis is None for e in HSIC.paper(4, **SMALL).fit(NOISY)._model.embeddings)
+
+
+def test_columns_that_say_the_same_many_times_are_damped():
+    """One signal in 300 columns has 300 times the variance of another; of what is compared with anchors, 25 times."""
+    rng = np.random.default_rng(0)
+    copies = np.repeat(rng.standard_normal((500, 1)), 300, axis=1)
+    X = np.hstack([copies + 0.01 * rng.standard_normal(copies.shape), rng.standard_normal((500, 9))])
+    (e,) = HSIC(2, **SMALL).fit(X)._model.embeddings
+    variance = np.linalg.eigvalsh(np.corrcoef(X.T))[::-1][:10]
+    assert variance[0] > 250 * variance[1:].mean()
+    assert e.width == 10  # the rest is far below half the mean variance, which is 1
+    np.testing.assert_allclose(e.normalise(X)[0].var(0), variance / np.sqrt(variance + 1), rtol=1e-3)
+
+
+def test_a_wide_view_with_clusters_in_few_directions_is_clustered():
+    rng = np.random.default_rng(0)
+    truth = np.arange(400) % 4
+    X = (rng.standard_normal((4, 1000))[truth] + 2 * rng.standard_normal((400, 1000))).astype(np.float32)
+    model = HSIC(4, n_components=20, **SMALL).fit(X)
+    assert widths_of(model) == [20]
+    assert model.n_features_in_ == 1000
+    assert adjusted_rand_score(truth, model.labels_) == 1
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
 def test_one_view_has_nothing_to_share():
     fits = [HSIC(4, shared_ratio=ratio, **SMALL).fit(NOISY["a"]) for ratio in (0, 0.5)]
     np.testing.assert_array_equal(fits[0].codes_, fits[1].codes_)
@@ -186,6 +231,8 @@ def test_the_paper_settings_are_those_of_the_paper():
         "joint": True,
         "start": "rotation",
         "standardize": False,
+        "n_components": None,
+        "root": False,
         "train_size": 1.0,
     }
     assert {name: model.get_params()[name] for name in settings} == settings

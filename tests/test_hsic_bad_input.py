@@ -8,7 +8,14 @@ from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from bitmosaic import HSIC
-from bitmosaic.errors import BitmosaicError, FileFormatError, ModelFileError, ParameterError, ViewMismatchError
+from bitmosaic.errors import (
+    BitmosaicError,
+    FileFormatError,
+    InvalidDataError,
+    ModelFileError,
+    ParameterError,
+    ViewMismatchError,
+)
 
 SMALL = {"n_bits": 16, "n_anchors": 20, "random_state": 0}
 RNG = np.random.default_rng(0)
@@ -46,11 +53,11 @@ BAD_VALUES = {
     "infinity in a row of NaN": (changed(changed(A, 6, slice(None), np.nan), 6, 2, np.inf), "infinity .* in row 6"),
     "an image without any view": (
         {"a": changed(A, 9, slice(None), np.nan), "b": changed(B, [9, 11], slice(None), np.nan)},
-        r"needs at least one view; row 9 is NaN in all of \['a', 'b'\] \(1 such rows\). Leave those images out",
+        r"needs at least one view; row 9 is NaN in all of \['a', 'b'\] \(1 such rows here\). Leave those images out",
     ),
     "a row of NaN in the only view": (
         changed(A, [2, 8], slice(None), np.nan),
-        r"row 2 is all NaN, and there is no other view \(2 such rows\)",
+        r"row 2 is all NaN, and there is no other view \(2 such rows here\)",
     ),
 }
 
@@ -79,6 +86,44 @@ def test_a_row_far_down_is_named_by_its_number_in_the_data():
     X[2345, 0] = np.nan
     with pytest.raises(ValueError, match="of row 2345"):
         HSIC(2, train_size=100, chunk_size=50, **SMALL).fit(X)
+
+
+OUTSIDE = {  # what is wrong with row 2345, and the message
+    "NaN in part of a row": (0, np.nan, "view 'b' has NaN in 1 of 2 columns of row 2345"),
+    "infinity": (1, np.inf, "view 'b' has infinity or a larger value in row 2345"),
+    "no view": (slice(None), np.nan, r"row 2345 is NaN in all of \['a', 'b'\] \(1 such rows here\)"),
+}
+
+
+def bad_in_one_row(kind):
+    """Two views of 3000 rows, of which row 2345 cannot be used, and the message."""
+    columns, value, message = OUTSIDE[kind]
+    X, Y = np.random.default_rng(0).standard_normal((2, 3000, 2))
+    X[2345] = np.nan
+    return {"a": X, "b": changed(Y, 2345, columns, value)}, message
+
+
+@pytest.mark.parametrize("kind", OUTSIDE)
+@pytest.mark.parametrize("how", [{}, {"n_threads": 2}, {"chunk_size": 50}, {"memory_limit": "1GB"}], ids=str)
+def test_what_the_training_sample_did_not_show_is_refused_when_it_is_encoded(kind, how, capsys):
+    X, message = bad_in_one_row(kind)
+    with pytest.raises(InvalidDataError, match=message):
+        HSIC(2, train_size=100, verbose=1, **(SMALL | how)).fit(X)
+    assert "encoding 3000 rows" in capsys.readouterr().out  # otherwise the sample had the row
+    with pytest.raises(InvalidDataError, match=message):
+        HSIC(2, train_size=2999, verbose=1, **(SMALL | how)).fit(X)
+    assert "encoding" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", OUTSIDE)
+@pytest.mark.parametrize("how", [{}, {"n_threads": 2}, {"chunk_size": 50}], ids=str)
+def test_new_images_that_cannot_be_used_are_named_by_their_number_in_the_data(kind, how):
+    X, message = bad_in_one_row(kind)
+    good = {name: np.delete(rows, 2345, axis=0) for name, rows in X.items()}
+    model = HSIC(2, train_size=100, **(SMALL | how)).fit(good)
+    for method in (model.predict, model.transform, model.nearest):
+        with pytest.raises(InvalidDataError, match=message):
+            method(X)
 
 
 def test_a_view_that_no_image_has_is_refused_at_fit():
@@ -169,6 +214,9 @@ BAD_PARAMETERS = [
     ({"anchors": "none"}, "'anchors' .* Got 'none'"),
     ({"root": "square"}, "'root' .* Got 'square'"),
     ({"standardize": 2}, "'standardize' .* Got 2"),
+    ({"n_components": 0}, "'n_components' .* Got 0"),
+    ({"n_components": 2.0}, "'n_components' .* Got 2.0"),
+    ({"n_components": "all"}, "'n_components' .* Got 'all'"),
     ({"kernel_width": 0}, "'kernel_width' .* Got 0"),
     ({"kernel_width": np.inf}, "'kernel_width' .* Got inf"),
     ({"max_iter": 0}, "'max_iter' .* Got 0"),

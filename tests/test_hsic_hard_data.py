@@ -181,7 +181,7 @@ def test_fewer_distinct_samples_than_clusters_are_found_and_a_warning(start):
 
 def test_an_objective_that_still_falls_is_a_warning():
     with pytest.warns(ConvergenceWarning, match="in the last of max_iter=2 iterations. Raise max_iter"):
-        HSIC(4, max_iter=2, **SMALL).fit(VIEWS["a"])
+        HSIC(4, max_iter=2, **SMALL).fit(NOISY)
 
 
 @pytest.mark.parametrize("start", ["consensus", "rotation"])

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from bitmosaic import HSIC
-from bitmosaic.solver.blocks import ROWS_PER_BLOCK
 from bitmosaic.solver.memory import Needs
-from bitmosaic.solver.train import START_ROWS_PER_ANCHOR
+from bitmosaic.solver.scan import ROWS_PER_BLOCK, rows_per_block
 from bitmosaic.views import as_views, write_views
 
 N, N_ANCHORS, N_BITS = 2500, 60, 64
@@ -93,8 +92,7 @@ def test_the_chunk_size_does_not_matter(way, chunk_size):
 def test_the_memory_limit_does_not_matter(way, cached, capsys):
     (start, train_size), reference = way
     n_train = N if train_size == "auto" else 1500
-    n_start = min(n_train, START_ROWS_PER_ANCHOR * N_ANCHORS)
-    least = Needs(WIDTHS, N_ANCHORS, N_BITS, 6, n_start, n_train).fixed(n_threads=1)
+    least = Needs(WIDTHS, HSIC().n_components, N_ANCHORS, N_BITS, 6, n_train, n_train).fixed(n_threads=1)
     limit = least + cached * 4 * ROWS_PER_BLOCK * N_ANCHORS * len(WIDTHS)
     assert_same(fitted(VIEWS, start, train_size, memory_limit=limit, verbose=1), reference)
     n_blocks = -(-n_train // ROWS_PER_BLOCK)
@@ -102,7 +100,69 @@ def test_the_memory_limit_does_not_matter(way, cached, capsys):
 
 
 def test_threads_that_do_not_fit_into_the_memory_limit_do_not_matter(way):
-    assert_same(fitted(VIEWS, *way[0], memory_limit="8MB", n_threads=8), way[1])
+    (start, train_size), reference = way
+    n_train = N if train_size == "auto" else 1500
+    needs = Needs(WIDTHS, HSIC().n_components, N_ANCHORS, N_BITS, 6, n_train, n_train)
+    limit = needs.fixed(n_threads=3)
+    assert needs.plan(limit, 8) == (3, 0)
+    assert_same(fitted(VIEWS, start, train_size, memory_limit=limit, n_threads=8), reference)
+
+
+# ---- views wider than what they are reduced to
+
+
+WIDE_N, WIDE_WIDTHS, N_COMPONENTS = 700, (5000, 40), 16
+WIDE_BLOCK = 512  # rows: a block of 1024 rows of the first view would be too large
+
+
+def wide_views():
+    rng = np.random.default_rng(1)
+    truth = rng.integers(6, size=WIDE_N)
+    views = [(0.3 * rng.standard_normal((6, d))[truth] + rng.standard_normal((WIDE_N, d))) for d in WIDE_WIDTHS]
+    views[1][rng.random(WIDE_N) < 0.2] = np.nan
+    return [X.astype(np.float32) for X in views]
+
+
+WIDE = wide_views()
+
+
+@pytest.fixture(scope="module", params=["consensus", "rotation"])
+def wide(request):
+    """A start, and the model of wide views to which every other way of fitting must be equal."""
+    return request.param, fitted(WIDE, request.param, 600, n_components=N_COMPONENTS)
+
+
+def test_wide_views_come_in_several_blocks_and_are_reduced(wide):
+    assert rows_per_block(WIDE_WIDTHS) == WIDE_BLOCK < 600
+    assert [e.basis.shape for e in wide[1]._model.embeddings] == [(d, N_COMPONENTS) for d in WIDE_WIDTHS]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"n_threads": 2},
+        {"n_threads": 3, "chunk_size": 77},
+        {"chunk_size": 1},
+        {"chunk_size": 10**6, "n_threads": 2},
+    ],
+    ids=str,
+)
+def test_threads_and_chunks_do_not_matter_for_wide_views(wide, how):
+    model = fitted(WIDE, wide[0], 600, n_components=N_COMPONENTS, **how)
+    assert_same(model, wide[1])
+    np.testing.assert_array_equal(model.transform(WIDE), wide[1].codes_)
+    np.testing.assert_array_equal(model.predict(WIDE), wide[1].labels_)
+    for e, other in zip(model._model.embeddings, wide[1]._model.embeddings, strict=True):
+        np.testing.assert_array_equal(e.basis, other.basis)
+
+
+@pytest.mark.parametrize("cached", [0, 1, 2])
+def test_the_memory_limit_does_not_matter_for_wide_views(wide, cached, capsys):
+    least = Needs(WIDE_WIDTHS, N_COMPONENTS, N_ANCHORS, N_BITS, 6, 600, 600).fixed(n_threads=1)
+    limit = least + cached * 4 * WIDE_BLOCK * N_ANCHORS * len(WIDE_WIDTHS)
+    model = fitted(WIDE, wide[0], 600, n_components=N_COMPONENTS, memory_limit=limit, verbose=1)
+    assert_same(model, wide[1])
+    assert f"{cached} of 2 blocks stay in memory" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("limit", ["512MB", "0.5 GiB", 2**29])

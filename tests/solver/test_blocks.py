@@ -6,11 +6,11 @@ import pytest
 
 from bitmosaic import HSIC
 from bitmosaic.codes import unpack
-from bitmosaic.embedding import Embedding, fit_embedding
+from bitmosaic.embedding import Embedding, fit_embedding, normalisation
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.solver.blocks import ROWS_PER_BLOCK, Blocks, rows_per_block
+from bitmosaic.solver.blocks import Blocks, consecutive
 from bitmosaic.solver.loop import encode
-from bitmosaic.solver.scan import scan
+from bitmosaic.solver.scan import ROWS_PER_BLOCK, rows_per_block, scan
 from bitmosaic.threads import single_threaded_blas
 from bitmosaic.views import Views
 
@@ -21,11 +21,16 @@ def one_blas_thread():
         yield
 
 
+def views_of(*arrays):
+    return Views(tuple("abc"[: len(arrays)]), arrays)
+
+
 def embedding(rng, d, l):
     """Anchors, scale and mean at random; γ such that similarities are neither 0 nor 1."""
     return Embedding(
-        rng.normal(size=d).astype(np.float32),
+        rng.normal(size=d),
         rng.uniform(0.5, 2, d).astype(np.float32),
+        None,
         rng.normal(size=(l, d)).astype(np.float32),
         4.0 * d,
         rng.uniform(0, 0.5, l).astype(np.float32),
@@ -93,9 +98,9 @@ def test_a_row_has_the_same_code_alone_or_in_a_batch():
     embeddings = [embedding(rng, d, 70) for d in (3, 64)]
     Ps = [rng.normal(size=(70, 32)).astype(np.float32) for _ in arrays]
     weights = np.array([0.3, 0.7])
-    codes = encode(Blocks(arrays, embeddings), Ps, weights)
+    codes = encode(Blocks(views_of(*arrays), embeddings), Ps, weights)
     for row in range(0, 1500, 10):
-        alone = encode(Blocks([X[row : row + 1] for X in arrays], embeddings), Ps, weights)
+        alone = encode(Blocks(views_of(*(X[row : row + 1] for X in arrays)), embeddings), Ps, weights)
         np.testing.assert_array_equal(alone[0], codes[row])
     assert 0.4 < (unpack(codes) > 0).mean() < 0.6
 
@@ -109,8 +114,7 @@ def test_the_kernel_width_is_twice_the_mean_distance_to_the_nearest_other_anchor
     anchors, probes = X[:10], X[5:30]
     own = np.array([*range(5, 10), *[-1] * 20])
     e = fit_embedding(
-        np.full(4, 0.5, np.float32),
-        np.full(4, 2, np.float32),
+        normalisation(np.full(4, 0.5), np.full(4, 2, np.float32)),
         anchors,
         [(probes[:3], own[:3]), (probes[3:], own[3:])],
         1.5,
@@ -125,7 +129,7 @@ def test_the_kernel_width_is_twice_the_mean_distance_to_the_nearest_other_anchor
 
 def test_the_kernel_reaches_the_samples_at_the_edge():
     X = np.array([[0.0], [1.0], [1.5], [0.5], [9.0]], np.float32)
-    args = np.zeros(1), np.ones(1, np.float32), X[:2], [(X[2:], np.full(3, -1))], 1.5
+    args = normalisation(np.zeros(1), np.ones(1, np.float32)), X[:2], [(X[2:], np.full(3, -1))], 1.5
     near = fit_embedding(*args, reach=0.1)  # half the probes have an anchor within 0.5; twice the mean is 6
     assert near.gamma == fit_embedding(*args).gamma == pytest.approx(2 * (1.5 * 6) ** 2)
     assert fit_embedding(*args, reach=1.0).gamma == pytest.approx(2 * (1.5 * 8) ** 2)
@@ -136,8 +140,8 @@ def test_a_rooted_embedding_is_that_of_the_roots():
     X = rng.gamma(1, 5, size=(60, 3)).astype(np.float32)
     probes = [np.full(40, -1)]
     facts = np.sqrt(X).mean(0, dtype=np.float64), np.ones(3, np.float32)
-    rooted = fit_embedding(*facts, X[:20], [(X[20:], *probes)], 1.0, root=True)
-    plain = fit_embedding(*facts, np.sqrt(X[:20]), [(np.sqrt(X[20:]), *probes)], 1.0)
+    rooted = fit_embedding(normalisation(*facts, root=True), X[:20], [(X[20:], *probes)], 1.0)
+    plain = fit_embedding(normalisation(*facts), np.sqrt(X[:20]), [(np.sqrt(X[20:]), *probes)], 1.0)
     assert rooted.gamma == pytest.approx(plain.gamma)
     np.testing.assert_allclose(rooted(X)[0], plain(np.sqrt(X))[0], atol=1e-6)
     new = np.array([[4, -9, np.nan], [np.nan] * 3], np.float32)[:, :3]
@@ -149,7 +153,8 @@ def test_a_rooted_embedding_is_that_of_the_roots():
 
 def test_rows_that_are_all_the_same_have_some_kernel_width():
     X = np.ones((5, 2), np.float32)
-    e = fit_embedding(np.ones(2, np.float32), np.zeros(2, np.float32), X[:2], [(X, np.array([0, 1, -1, -1, -1]))], 1.0)
+    plain = normalisation(np.ones(2), np.zeros(2, np.float32))
+    e = fit_embedding(plain, X[:2], [(X, np.array([0, 1, -1, -1, -1]))], 1.0)
     assert e.gamma == 1.0
     np.testing.assert_array_equal(e(X)[0][:5], 1)
 
@@ -168,7 +173,7 @@ def some_views():
 def everything(rows=None, **how):
     """Means, Gram matrices and embeddings of the blocks."""
     arrays, embeddings = some_views()
-    blocks = Blocks(arrays, embeddings, rows, **how)
+    blocks = Blocks(views_of(*arrays), embeddings, rows, **how)
     chosen = slice(None) if rows is None else rows
     blocks.centre([(~np.isnan(X[chosen, 0])).sum() for X in arrays])
     means = [e.mean for e in blocks.embeddings]
@@ -223,8 +228,8 @@ def test_rounding_in_a_gram_matrix_is_far_below_the_ridge():
     rng = np.random.default_rng(0)
     X = (10 * rng.normal(size=(4, 10))[np.arange(800) % 4] + rng.normal(size=(800, 10))).astype(np.float32)
     anchors = X[:160]
-    e = Embedding(np.zeros(10, np.float32), np.ones(10, np.float32), anchors, 200.0, np.zeros(160, np.float32))
-    blocks = Blocks([X], [e])
+    e = Embedding(np.zeros(10), np.ones(10, np.float32), None, anchors, 200.0, np.zeros(160, np.float32))
+    blocks = Blocks(views_of(X), [e])
     blocks.centre([800])
     (gram,) = blocks.grams()
     Z = np.vstack([Zs[0] for Zs in blocks.sweep(lambda rows, Zs: Zs)]).astype(np.float64)
@@ -234,7 +239,7 @@ def test_rounding_in_a_gram_matrix_is_far_below_the_ridge():
 def test_only_blocks_for_which_there_is_room_are_kept():
     arrays, embeddings = some_views()
     for room, kept in ((0, 0), (ONE_BLOCK - 1, 0), (ONE_BLOCK, 1), (2.5 * ONE_BLOCK, 2), (99 * ONE_BLOCK, 3)):
-        assert Blocks(arrays, embeddings, cache_bytes=room).n_cached == kept
+        assert Blocks(views_of(*arrays), embeddings, cache_bytes=room).n_cached == kept
 
 
 def test_no_more_rows_than_chunk_size_are_read_at_once():
@@ -247,8 +252,84 @@ def test_no_more_rows_than_chunk_size_are_read_at_once():
             return np.ones((rows.stop - rows.start, 2), np.float32)
 
     array = Watched()
-    Blocks([array], [uncentred(np.random.default_rng(0), 2, 4)], chunk_size=70).grams()
+    Blocks(views_of(array), [uncentred(np.random.default_rng(0), 2, 4)], chunk_size=70).grams()
     assert array.asked == (70, 70, 70, 70, 20)
+
+
+@pytest.mark.parametrize("rows", [None, np.arange(1, 2500, 2)], ids=["all rows", "some rows"])
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_raw_rows_are_those_at_a_slice_or_at_positions(rows, chunk_size):
+    arrays, embeddings = some_views()
+    blocks = Blocks(views_of(*arrays), embeddings, rows, chunk_size=chunk_size)
+    chosen = np.arange(2500) if rows is None else rows
+    for where in (slice(0, 5), slice(1000, 1100), np.array([0, 1, 2, 7, 1200]), np.array([1249]), np.arange(40, 60)):
+        for v, X in enumerate(arrays):
+            np.testing.assert_array_equal(blocks.raw(v, where), X[chosen[where]])
+
+
+def test_rows_next_to_each_other_are_read_as_a_slice():
+    assert consecutive(np.arange(3, 9)) == slice(3, 9)
+    assert consecutive(np.array([5])) == slice(5, 6)
+    np.testing.assert_array_equal(consecutive(np.array([3, 5, 6])), [3, 5, 6])
+
+
+def test_rows_are_checked_whenever_they_are_read():
+    """Here nothing was scanned first."""
+    X = np.ones((2500, 4), np.float32)
+    X[2100, 1] = np.nan
+    rows = np.arange(0, 2500, 3)
+    e = [uncentred(np.random.default_rng(0), 4, 5)]
+    for blocks in (Blocks(views_of(X), e), Blocks(views_of(X), e, rows), Blocks(views_of(X), e, rows, chunk_size=10)):
+        with pytest.raises(InvalidDataError, match="view 'a' has NaN in 1 of 4 columns of row 2100"):
+            blocks.totals()
+        position = 2100 if blocks.rows is None else 700
+        with pytest.raises(InvalidDataError, match="of row 2100"):
+            blocks.raw(0, np.array([3, position]))
+    X[2100] = np.nan
+    Y = X[:, :1].copy()
+    for some in (None, rows):
+        with pytest.raises(InvalidDataError, match=r"row 2100 is NaN in all of \['a', 'b'\] \(1 such rows here\)"):
+            Blocks(views_of(X, Y), [*e, uncentred(np.random.default_rng(0), 1, 5)], some).totals()
+
+
+@pytest.mark.parametrize("rows", [None, np.arange(0, 2500, 2)], ids=["all rows", "some rows"])
+def test_totals_are_the_sums_over_all_rows(rows):
+    arrays, embeddings = some_views()
+    blocks = Blocks(views_of(*arrays), embeddings, rows, n_threads=2)
+    chosen = slice(None) if rows is None else rows
+    for total, X, e in zip(blocks.totals(), arrays, embeddings, strict=True):
+        assert total.dtype == np.float64
+        np.testing.assert_allclose(total, e(X[chosen])[0].sum(0, dtype=np.float64), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "how", [{"n_threads": 2}, {"cache_bytes": ONE_BLOCK}, {"chunk_size": 77, "cache_bytes": 10**9}], ids=str
+)
+def test_the_joint_gram_matrix_is_the_same_however_it_is_computed(how):
+    arrays, embeddings = some_views()
+    expected, slices = Blocks(views_of(*arrays), embeddings).joint_gram()
+    found, same = Blocks(views_of(*arrays), embeddings, **how).joint_gram()
+    np.testing.assert_array_equal(found, expected)
+    assert slices == same == [slice(0, 20), slice(20, 50)]
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [np.arange(2500), np.array([0, 5, 1023, 1024, 2499]), np.arange(1024, 2048), np.array([2300]), np.array([], int)],
+    ids=["all", "a few", "one whole block", "one", "none"],
+)
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_a_sweep_over_some_positions_gives_their_rows_in_order(positions, n_threads):
+    arrays, embeddings = some_views()
+    blocks = Blocks(views_of(*arrays), embeddings, n_threads=n_threads)
+    whole = [np.vstack(parts) for parts in zip(*blocks.sweep(lambda rows, Zs: Zs), strict=True)]
+    parts = list(blocks.sweep_some(lambda which, Zs: (which, Zs), positions))
+    assert len(parts) == len(np.unique(positions // ROWS_PER_BLOCK))  # blocks without any are left out
+    numbers = [np.arange(len(positions))[which] for which, _ in parts]
+    np.testing.assert_array_equal(np.concatenate([[], *numbers]), np.arange(len(positions)))
+    for which, Zs in parts:
+        for Z, every in zip(Zs, whole, strict=True):
+            np.testing.assert_array_equal(Z, every[positions[which]])
 
 
 def test_very_wide_views_come_in_smaller_blocks():
@@ -260,16 +341,12 @@ def test_very_wide_views_come_in_smaller_blocks():
 # ---- the scan
 
 
-def views_of(*arrays):
-    return Views(tuple("abc"[: len(arrays)]), arrays)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.uint8, np.int64])
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_the_scan_agrees_with_numpy(dtype, n_threads):
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(2500, 5)) * 20 + 100).astype(dtype)
-    (facts,) = scan(views_of(X), n_threads)
+    (facts,) = scan(views_of(X), n_threads=n_threads)
     assert facts.present.all()
     np.testing.assert_allclose(facts.mean, X.mean(0, dtype=np.float64), rtol=1e-12)
     np.testing.assert_allclose(facts.variance, X.var(0, dtype=np.float64), rtol=1e-10)
@@ -332,12 +409,13 @@ def test_an_image_without_any_view_is_refused():
     X, Y = spoiled([3, 4, 1700], slice(None), np.nan), spoiled([4, 1700], slice(None), np.nan)
     with pytest.raises(
         InvalidDataError,
-        match=r"Every image needs at least one view; row 4 is NaN in all of \['a', 'b'\] \(2 such rows\)\. "
+        match=r"Every image needs at least one view; row 4 is NaN in all of \['a', 'b'\] \(2 such rows here\)\. "
         r"Leave those images out\.",
     ):
         scan(views_of(X, Y))
     with pytest.raises(
-        InvalidDataError, match=r"row 3 is all NaN, and there is no other view \(3 such rows\)\. Leave those images out"
+        InvalidDataError,
+        match=r"row 3 is all NaN, and there is no other view \(3 such rows here\)\. Leave those images out",
     ):
         scan(views_of(X))
 

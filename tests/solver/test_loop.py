@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
+from bitmosaic import kernels
 from bitmosaic.codes import pack, unpack
 from bitmosaic.embedding import Embedding
 from bitmosaic.solver import clustering, loop, steps
@@ -18,6 +19,7 @@ from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.loop import LOWEST_LOSS
 from bitmosaic.solver.start import Start
 from bitmosaic.threads import single_threaded_blas
+from bitmosaic.views import as_views
 
 WIDTHS = (3, 7, 5)
 GAMMA = 8.0
@@ -47,14 +49,17 @@ def blocks_of(views, l, **how):
     for X in views:
         d, anchors = X.shape[1], whole_rows(X, l)
         embeddings.append(
-            Embedding(
-                np.zeros(d, np.float32), np.ones(d, np.float32), anchors, GAMMA, np.zeros(len(anchors), np.float32)
-            )
+            Embedding(np.zeros(d), np.ones(d, np.float32), None, anchors, GAMMA, np.zeros(len(anchors), np.float32))
         )
-    blocks = Blocks(views, embeddings, **how)
+    blocks = Blocks(as_views(views), embeddings, **how)
     n_present = np.array([(~np.isnan(X[:, 0])).sum() for X in views])
     blocks.centre(n_present)
     return blocks, n_present
+
+
+def products_of_minus_one(blocks, K):
+    """Z_vᵀB of codes that are -1 throughout."""
+    return [-np.outer(total, np.ones(K)) for total in blocks.totals()]
 
 
 def settings_of(p, t, kappa, tol=0.0, n_init=2):
@@ -233,7 +238,7 @@ def test_the_iterations_are_told_with_the_share_of_bits_that_changed():
     assert [objective for _, objective, _ in told] == ends
     blocks, _ = blocks_of(views, 12)
     codes = np.zeros((p.N, 2), np.uint8)
-    loop.new_codes(blocks, codes, start.projections, np.ones(2))
+    loop.new_codes(blocks, codes, products_of_minus_one(blocks, p.K), start.projections, np.ones(2))
     one = run(views, p, start, t=1, report=lambda *what: told.append(what))
     assert told[-1][2] == pytest.approx((unpack(one.codes) != unpack(codes)).mean())
 
@@ -270,7 +275,8 @@ def test_codes_and_products_of_one_pass_agree_with_numpy():
     blocks, _ = blocks_of(views, 12)
     codes = np.zeros((p.N, 2), np.uint8)
     weights = np.array([0.3, 2.0])
-    products, flips = loop.new_codes(blocks, codes, start.projections, weights, (pull, y))
+    products = products_of_minus_one(blocks, p.K)
+    flips = loop.new_codes(blocks, codes, products, start.projections, weights, (pull, y))
     said = sum(a * Z @ P for a, Z, P in zip(weights, p.Zs, start.projections, strict=True)) + pull[y]
     B = literal.sgn(said)
     clear = np.abs(said) > 1e-4
@@ -278,6 +284,54 @@ def test_codes_and_products_of_one_pass_agree_with_numpy():
     assert flips == (unpack(codes) == 1).sum()
     for ZtB, Z in zip(products, p.Zs, strict=True):
         np.testing.assert_allclose(ZtB, Z.T @ unpack(codes, float), atol=2e-3)
+
+
+def random_bytes(rng, n, n_bytes):
+    return rng.integers(256, size=(n, n_bytes), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.05, 0.1, 0.5, 1.0])
+def test_the_change_of_products_is_that_of_products_computed_again(share):
+    rng = np.random.default_rng(0)
+    Z, old = rng.normal(size=(300, 7)).astype(np.float32), random_bytes(rng, 300, 3)
+    flipped = rng.random((300, 24)) < share
+    new = old ^ np.packbits(flipped, axis=1)
+    expected = Z.T.astype(float) @ (unpack(new, float) - unpack(old, float))
+    with mock.patch.object(kernels, "add_flipped", wraps=kernels.add_flipped) as by_rows:
+        change = loop.change_of_products(Z, old, new, int(flipped.sum()))
+    assert by_rows.called == (share < loop.FEW_FLIPS)
+    assert change.dtype == np.float32
+    np.testing.assert_allclose(change, expected, atol=1e-3)
+    if share == 0:
+        assert not change.any()
+
+
+def test_both_ways_to_change_products_agree():
+    rng = np.random.default_rng(1)
+    Z, old, new = rng.normal(size=(200, 5)).astype(np.float32), random_bytes(rng, 200, 2), random_bytes(rng, 200, 2)
+    by_product = loop.change_of_products(Z, old, new, flips=8 * new.size)
+    by_rows = loop.change_of_products(Z, old, new, flips=0)
+    np.testing.assert_allclose(by_rows, by_product, atol=1e-3)
+
+
+@pytest.mark.parametrize("few", [0.0, 0.08, 1.0], ids=["always products", "as it is", "always rows"])
+def test_products_stay_those_of_the_codes_from_pass_to_pass(few, monkeypatch):
+    monkeypatch.setattr(loop, "FEW_FLIPS", few)
+    rng = np.random.default_rng(0)
+    views, _ = blobs(rng, 2500, c=4, m=2, missing=0.2)
+    blocks, _ = blocks_of(views, 12, n_threads=2)
+    Zs = [np.vstack(parts).astype(float) for parts in zip(*blocks.sweep(lambda rows, Zs: Zs), strict=True)]
+    codes, ZtBs = np.zeros((2500, 2), np.uint8), products_of_minus_one(blocks, 16)
+    first = [rng.normal(size=(12, 16)) for _ in views]
+    for step in (0, 1e-3, 0.1, 1, 1):
+        Ps = [P + step * rng.normal(size=P.shape) for P in first]
+        before = codes.copy()
+        flips = loop.new_codes(blocks, codes, ZtBs, Ps, np.ones(2))
+        assert flips == (unpack(codes) != unpack(before)).sum()
+        for ZtB, Z in zip(ZtBs, Zs, strict=True):
+            assert ZtB.dtype == np.float64
+            np.testing.assert_allclose(ZtB, Z.T @ unpack(codes, float), atol=2e-3)
+    assert loop.new_codes(blocks, codes, ZtBs, Ps, np.ones(2)) == 0
 
 
 def test_encoding_is_the_sign_of_what_the_views_say():

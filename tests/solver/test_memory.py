@@ -44,7 +44,7 @@ def test_a_limit_that_cannot_be_read_is_quoted(limit):
 
 @pytest.fixture
 def needs():
-    return Needs(widths=(100, 20), n_anchors=300, n_bits=64, n_clusters=20, n_start=3000, n_train=10_000)
+    return Needs((100, 20), n_components=32, n_anchors=300, n_bits=64, n_clusters=20, n_start=3000, n_train=10_000)
 
 
 def test_what_is_left_is_for_the_cache(needs):
@@ -70,10 +70,11 @@ def test_a_limit_that_is_too_small_says_what_would_do(needs):
     assert needs.plan(least * 10**6, 2)[0] == 1
 
 
-@pytest.mark.parametrize("more", ["widths", "n_anchors", "n_bits", "n_clusters", "n_start", "n_train"])
+@pytest.mark.parametrize("more", ["widths", "n_components", "n_anchors", "n_bits", "n_clusters", "n_start", "n_train"])
 def test_whatever_grows_needs_more(needs, more):
     larger = {
         "widths": (100, 2000),
+        "n_components": 64,
         "n_anchors": 600,
         "n_bits": 128,
         "n_clusters": 4000,
@@ -84,8 +85,16 @@ def test_whatever_grows_needs_more(needs, more):
     assert needs.fixed(3) > needs.fixed(2)
 
 
+def test_views_that_are_not_reduced_need_wider_anchors_and_no_basis(needs):
+    plain = Needs(**(vars(needs) | {"n_components": None}))
+    as_wide = Needs(**(vars(needs) | {"n_components": 100}))  # no view is wider
+    assert as_wide.fixed(1) >= plain.fixed(1) + 4 * (100 * 100 + 20 * 20)
+    assert as_wide.fixed(1) == Needs(**(vars(needs) | {"n_components": 5000})).fixed(1)
+
+
 def test_the_needs_of_a_large_fit_hold_its_largest_arrays():
     """Three views, 1000 anchors: the joint Gram matrix in float64, one block of each thread, the start's sample."""
-    needs = Needs(widths=(1450, 1024, 1152), n_anchors=1000, n_bits=128, n_clusters=10, n_start=10_000, n_train=50_000)
+    sizes = {"n_anchors": 1000, "n_bits": 128, "n_clusters": 10, "n_start": 10_000, "n_train": 50_000}
+    needs = Needs(widths=(1450, 1024, 1152), n_components=128, **sizes)
     joint, sample, block = 8 * 3000**2, 4 * 10_000 * 300, 4 * 1024 * 3000
     assert needs.fixed(2) > joint + sample + 2 * block

@@ -1,30 +1,35 @@
 """Where Algorithm 1 begins: projections of the right shape, the same for the same seed, and good clusters."""
 
-from itertools import pairwise
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from bitmosaic import HSIC
-from bitmosaic.embedding import fit_embedding
+from bitmosaic.embedding import fit_embedding, normalisation
+from bitmosaic.solver import start
 from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.start import (
+    MOST_DIRECTIONS,
+    PlainViews,
+    balanced,
     consensus_start,
-    joint_gram,
+    find_consensus,
+    kmeans,
     on_the_sphere,
-    plain_rows,
+    place,
+    plain_sample,
     random_rotation,
     rotation_start,
     separate_clusters,
     silhouette,
     telling_directions,
     top_eigenvectors,
-    view_shares,
-    whitened,
     whitener,
 )
 from bitmosaic.threads import single_threaded_blas
+from bitmosaic.views import as_views
 
 
 @pytest.fixture(autouse=True)
@@ -41,15 +46,30 @@ def blob_views(n=800, c=4, d=10, seed=0):
     return [X, np.tanh(X / 5)], y
 
 
-def centred_blocks(views, l=40):
+def centred_blocks(views, l=40, **how):
     embeddings = []
     for X in views:
         d = X.shape[1]
-        blank = np.zeros(d, np.float32), np.ones(d, np.float32)
-        embeddings.append(fit_embedding(*blank, X[:l], [(X[l : 2 * l], np.full(l, -1))], 1.0))
-    blocks = Blocks(views, embeddings)
+        blank = normalisation(np.zeros(d), np.ones(d, np.float32))
+        embeddings.append(fit_embedding(blank, X[:l], [(X[l : 2 * l], np.full(l, -1))], 1.0))
+    blocks = Blocks(as_views(views), embeddings, **how)
     blocks.centre([len(X) for X in views])
     return blocks
+
+
+def consensus_of(blocks):
+    return find_consensus(*blocks.joint_gram(), blocks.n_rows)
+
+
+def consensus_start_of(blocks, K, n_clusters, rng, rows=None):
+    rows = np.arange(blocks.n_rows) if rows is None else rows
+    return consensus_start(blocks, rows, consensus_of(blocks), K, n_clusters, n_init=3, rng=rng)
+
+
+def embedded(blocks):
+    """Z_v of all rows, in float64."""
+    parts = list(blocks.sweep(lambda rows, Zs: Zs))
+    return [np.vstack([Zs[v] for Zs in parts]).astype(float) for v in range(len(blocks.embeddings))]
 
 
 def starts(kind, blocks, K, seed):
@@ -57,7 +77,7 @@ def starts(kind, blocks, K, seed):
     return (
         rotation_start(blocks.grams(), K, rng)
         if kind == "rotation"
-        else consensus_start(blocks, K, n_clusters=4, n_init=3, rng=rng)
+        else consensus_start_of(blocks, K, n_clusters=4, rng=rng)
     )
 
 
@@ -66,25 +86,25 @@ def starts(kind, blocks, K, seed):
 @pytest.mark.parametrize("m", [1, 2])
 def test_a_start_has_one_projection_for_each_view_and_the_same_for_a_seed(kind, K, m):
     blocks = centred_blocks(blob_views()[0][:m])
-    start = starts(kind, blocks, K, seed=3)
-    assert [P.shape for P in start.projections] == [(40, K)] * m
-    assert all(P.dtype == np.float32 and np.isfinite(P).all() for P in start.projections)
-    assert all(P.any(0).all() for P in start.projections)  # no bit without a projection
+    first = starts(kind, blocks, K, seed=3)
+    assert [P.shape for P in first.projections] == [(40, K)] * m
+    assert all(P.dtype == np.float32 and np.isfinite(P).all() for P in first.projections)
+    assert all(P.any(0).all() for P in first.projections)  # no bit without a projection
     again, other = starts(kind, blocks, K, seed=3), starts(kind, blocks, K, seed=4)
     for v in range(m):
-        np.testing.assert_array_equal(start.projections[v], again.projections[v])
-        assert not np.array_equal(start.projections[v], other.projections[v])
+        np.testing.assert_array_equal(first.projections[v], again.projections[v])
+        assert not np.array_equal(first.projections[v], other.projections[v])
     if kind == "rotation":
-        assert start.labels is None
+        assert first.labels is None
     else:
-        assert start.labels.shape == (800,)
-        np.testing.assert_array_equal(start.labels, again.labels)
+        assert first.labels.shape == (800,)
+        np.testing.assert_array_equal(first.labels, again.labels)
 
 
 def test_the_consensus_start_finds_the_blobs():
     views, y = blob_views()
-    start = consensus_start(centred_blocks(views), 32, n_clusters=4, n_init=3, rng=np.random.default_rng(0))
-    assert adjusted_rand_score(y, start.labels) == 1
+    first = consensus_start_of(centred_blocks(views), 32, n_clusters=4, rng=np.random.default_rng(0))
+    assert adjusted_rand_score(y, first.labels) == 1
 
 
 def test_the_consensus_weighs_directions_by_agreement():
@@ -97,8 +117,8 @@ def test_the_consensus_weighs_directions_by_agreement():
         + rng.normal(size=(n, 3)).astype(np.float32)
         for mine in own
     ]
-    start = consensus_start(centred_blocks(views), 32, n_clusters=2, n_init=3, rng=np.random.default_rng(0))
-    assert adjusted_rand_score(shared, start.labels) > 0.9
+    first = consensus_start_of(centred_blocks(views), 32, n_clusters=2, rng=np.random.default_rng(0))
+    assert adjusted_rand_score(shared, first.labels) > 0.9
 
 
 def signal_views(n=600, seed=0):
@@ -109,11 +129,7 @@ def signal_views(n=600, seed=0):
 
 
 def shares_of(views):
-    blocks = centred_blocks(views)
-    joint, edges = joint_gram(blocks)
-    slices = [slice(a, b) for a, b in pairwise(edges)]
-    gram = whitened(joint, slices, [whitener(joint[s, s]) for s in slices])
-    return view_shares(gram, slices, len(views[0]))
+    return consensus_of(centred_blocks(views)).shares
 
 
 def test_two_copies_share_one_voice():
@@ -145,19 +161,133 @@ def test_only_clusters_that_stand_apart_are_taken_from_the_plain_views(distance)
     y = np.arange(500) % 5
     views = [(distance * np.eye(5, d)[y] + rng.normal(size=(500, d))).astype(np.float32) for d in (8, 200)]
     views[1][:20] = np.nan
-    plain = plain_rows(centred_blocks(views), rng)
-    assert [X.shape for X in plain] == [(500, 8), (500, 64)]
-    np.testing.assert_allclose([np.nanmean((X**2).sum(1)) for X in plain], 1, rtol=1e-5)
-    labels = separate_clusters(plain, np.ones(2), 5, 5, rng)
+    labels = separate_clusters(PlainViews(centred_blocks(views), rng), np.arange(500), np.ones(2), 5, 5, rng)
     assert (labels is None) == (distance < 1)
     if labels is not None:
         assert adjusted_rand_score(y, labels) == 1
 
 
+def test_few_rows_decide_whether_clusters_stand_apart_and_all_get_labels(monkeypatch):
+    monkeypatch.setattr(start, "PLAIN_ROWS", 300)
+    noise, y = np.random.default_rng(0), np.arange(2500) % 4
+    views = [(10 * np.eye(4, d)[y] + noise.normal(size=(2500, d))).astype(np.float32) for d in (8, 200)]
+    views[1][105:900:7] = np.nan
+    asked = []
+
+    class Watched(PlainViews):
+        def __call__(self, rows):
+            asked.append(rows)
+            return super().__call__(rows)
+
+    rng = np.random.default_rng(0)
+    rows = np.arange(1, 2500, 3)
+    labels = separate_clusters(Watched(centred_blocks(views), rng), rows, np.ones(2), 4, 5, rng)
+    assert adjusted_rand_score(y[rows], labels) == 1
+    assert [len(some) for some in asked] == [300, 833]
+    assert set(asked[0]) < set(rows)
+    np.testing.assert_array_equal(asked[0], np.unique(asked[0]))
+    np.testing.assert_array_equal(asked[1], rows)
+
+
+def test_the_plain_sample_grows_with_the_clusters_and_is_never_more_than_the_rows():
+    assert [plain_sample(k, 10**6) for k in (1, 40, 41, 1000)] == [2000, 2000, 2050, 50_000]
+    assert plain_sample(1000, 7) == 7
+
+
+@pytest.mark.parametrize("basis", [None, 70, 5], ids=lambda k: f"basis of {k} columns")
+def test_plain_views_are_normalised_rows_and_wide_ones_are_projected(basis):
+    """A view is as wide as what is compared with anchors: its basis decides, not its columns."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 80)).astype(np.float32)
+    X[1200], Y = np.nan, X[:, :1].copy()
+    B = None if basis is None else rng.normal(size=(80, basis)).astype(np.float32)
+    plain = replace(normalisation(rng.normal(size=80), rng.uniform(1, 2, 80).astype(np.float32)), basis=B)
+    blocks = Blocks(as_views([X, Y]), [fit_embedding(plain, X[:9], [], 1.0), small_embedding(Y[:9])])
+    views = PlainViews(blocks, np.random.default_rng(1))
+    rows = np.array([0, 3, 700, 1199, 1200, 1499])
+    wide, narrow = views(rows)
+    expected = (X[rows].astype(float) - plain.offset) * plain.factor
+    expected = expected if B is None else expected @ B
+    if basis != 5:
+        R = views.maps[0]
+        assert R.shape == (basis or 80, 64)
+        expected = expected @ R.astype(float)
+    assert views.maps[1] is None
+    np.testing.assert_allclose(wide, expected, rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(np.isnan(wide).any(1), rows == 1200)
+    np.testing.assert_array_equal(np.isnan(narrow), False)
+    every = views(np.arange(1500))[0]
+    np.testing.assert_allclose(every[rows], wide, rtol=1e-4, atol=1e-4)
+
+
+def small_embedding(X):
+    d = X.shape[1]
+    return fit_embedding(normalisation(np.zeros(d), np.ones(d, np.float32)), X, [], 1.0)
+
+
+def test_balanced_views_have_a_mean_square_of_their_share():
+    rng = np.random.default_rng(0)
+    plain = [(size * rng.normal(size=(400, d))).astype(np.float32) for size, d in ((1e-3, 4), (50, 9), (0, 2))]
+    plain[0][:100] = np.nan
+    scales = balanced(plain, np.array([1, 0.25, 0.5]))
+    squares = [np.nanmean((scale * X.astype(float)) ** 2) * X.shape[1] for scale, X in zip(scales, plain, strict=True)]
+    np.testing.assert_allclose(squares, [1, 0.25, 0], rtol=1e-5)
+    assert scales[2] == 1  # a view of zeros stays
+
+
+def test_kmeans_does_not_depend_on_the_number_of_threads():
+    X = np.random.default_rng(0).normal(size=(3000, 6)).astype(np.float32)  # no clusters: every seeding ends elsewhere
+    fits = [kmeans(X, 9, 6, np.random.default_rng(5), n_threads) for n_threads in (1, 2, 3)]
+    for fit in fits[1:]:
+        np.testing.assert_array_equal(fit.labels_, fits[0].labels_)
+        np.testing.assert_array_equal(fit.cluster_centers_, fits[0].cluster_centers_)
+    few = kmeans(X, 9, 1, np.random.default_rng(5), 1)
+    assert fits[0].inertia_ < few.inertia_  # the best of six is not the first
+
+
+def test_fewer_points_than_clusters_are_no_warning_in_kmeans():
+    assert kmeans(np.zeros((9, 2), np.float32), 3, 2, np.random.default_rng(0), 1).inertia_ == 0
+
+
+def test_rows_are_placed_as_numpy_places_them():
+    blocks = centred_blocks(blob_views(n=2500)[0])
+    rng = np.random.default_rng(0)
+    directions = [rng.normal(size=(40, 3)) for _ in range(2)]
+    every = sum(Z @ T for Z, T in zip(embedded(blocks), directions, strict=True))
+    for rows in (np.arange(2500), np.array([0, 7, 1023, 1024, 2499]), np.arange(2100, 2200)):
+        Y = place(blocks, rows, directions)
+        assert Y.dtype == np.float32
+        np.testing.assert_allclose(Y, every[rows], atol=1e-4)
+
+
+def test_a_start_that_looks_at_some_rows_labels_these_alone():
+    views, y = blob_views(n=2500)
+    rows = np.sort(np.random.default_rng(1).choice(2500, 500, replace=False))
+    found = consensus_start_of(centred_blocks(views), 32, 4, np.random.default_rng(0), rows)
+    assert adjusted_rand_score(y[rows], found.labels) == 1
+
+
+def test_many_clusters_do_not_ask_for_more_than_the_most_directions(monkeypatch):
+    asked, agreed = [], start.agreed_directions
+
+    def watched(gram, views, whiteners, shares, count, rng):
+        asked.append(count)
+        return agreed(gram, views, whiteners, shares, count, rng)
+
+    monkeypatch.setattr(start, "agreed_directions", watched)
+    monkeypatch.setattr(start, "separate_clusters", lambda *args: None)
+    blocks = centred_blocks([np.random.default_rng(0).normal(size=(400, 9)).astype(np.float32)])
+    for n_clusters in (20, 150):
+        consensus_start_of(blocks, 8, n_clusters, np.random.default_rng(0))
+    assert asked == [80, MOST_DIRECTIONS]
+
+
 def test_one_cluster_or_too_few_rows_do_not_stand_apart():
     X = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
     for n_clusters in (1, 6):
-        assert separate_clusters([X], np.ones(1), n_clusters, 2, np.random.default_rng(0)) is None
+        rng = np.random.default_rng(0)
+        plain_views = PlainViews(centred_blocks([X], l=3), rng)
+        assert separate_clusters(plain_views, np.arange(6), np.ones(1), n_clusters, 2, rng) is None
 
 
 def test_rows_on_the_sphere_have_length_1_and_rows_without_direction_stay():
@@ -170,24 +300,28 @@ def test_the_simplified_silhouette():
     assert silhouette(X, means, np.array([0, 0, 2])) == pytest.approx((1 + (3 - 1) / 3 + (3 - 1) / 3) / 3)
 
 
-def test_telling_directions_are_ridge_regressions_of_the_indicators():
+@pytest.mark.parametrize("rows", [np.arange(800), np.arange(0, 800, 5)], ids=["all rows", "some rows"])
+def test_telling_directions_are_ridge_regressions_of_the_indicators(rows):
     blocks = centred_blocks(blob_views()[0])
-    labels = np.arange(800) % 4
-    Zs = [np.vstack([Z[v] for Z in blocks.sweep(lambda rows, Zs: Zs)]).astype(float) for v in range(2)]
-    directions = telling_directions(blocks, [whitener(Z.T @ Z) for Z in Zs], labels, 4)
+    Zs = embedded(blocks)
+    labels = np.arange(len(rows)) % 4
+    directions = telling_directions(blocks, rows, [whitener(Z.T @ Z) for Z in Zs], labels, 4)
     H = np.eye(4)[labels] - 0.25
     for Z, T in zip(Zs, directions, strict=True):
         G = Z.T @ Z
-        expected = np.linalg.solve(G + 0.1 * np.trace(G) / len(G) * np.eye(len(G)), Z.T @ H) / 2
+        expected = np.linalg.solve(G + 0.1 * np.trace(G) / len(G) * np.eye(len(G)), Z[rows].T @ H) / 2
         np.testing.assert_allclose(T, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_joint_gram_matrix_agrees_with_numpy():
-    blocks = centred_blocks(blob_views()[0])
-    gram, edges = joint_gram(blocks)
-    Z = np.hstack([np.vstack([Zs[v] for Zs in blocks.sweep(lambda rows, Zs: Zs)]) for v in range(2)]).astype(float)
+    blocks = centred_blocks(blob_views(n=2100)[0])
+    gram, views = blocks.joint_gram()
+    Z = np.hstack(embedded(blocks))
     np.testing.assert_allclose(gram, Z.T @ Z, atol=1e-3)
-    np.testing.assert_array_equal(edges, [0, 40, 80])
+    np.testing.assert_array_equal(gram, gram.T)
+    assert views == [slice(0, 40), slice(40, 80)]
+    for view, G in zip(views, blocks.grams(), strict=True):
+        np.testing.assert_array_equal(gram[view, view], G)
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (3, 8), (8, 3)])

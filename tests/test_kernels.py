@@ -111,7 +111,7 @@ def test_fast_exp_does_not_rise_where_exp_falls():
 def similar(X, anchors, gamma, mean, missing):
     products = X @ anchors.T
     sizes = [np.einsum("ij,ij->i", A, A) for A in (X, anchors)]
-    kernels.similarities(products, *sizes, np.float32(1 / gamma), mean, missing)
+    kernels.similarities(products, *sizes, np.float32(1 / gamma), mean, missing, np.float32(np.inf))
     return products
 
 
@@ -149,7 +149,9 @@ def test_missing_rows_may_hold_anything():
     products = np.full((2, 3), np.nan, np.float32)
     products[1] = 0
     sizes = np.array([np.nan, 0], np.float32), np.zeros(3, np.float32)
-    kernels.similarities(products, *sizes, np.float32(1), np.zeros(3, np.float32), np.array([True, False]))
+    kernels.similarities(
+        products, *sizes, np.float32(1), np.zeros(3, np.float32), np.array([True, False]), np.float32(np.inf)
+    )
     np.testing.assert_array_equal(products, [[0, 0, 0], [1, 1, 1]])
 
 

@@ -8,6 +8,7 @@ from sklearn.utils.extmath import randomized_svd
 from bitmosaic import kernels
 
 FAR = 1e15  # in units of the training data's spread
+STRANGE = 7.0  # ‖x - a‖²/γ; a row that is farther from every anchor, with similarities below 0.001, says nothing
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,15 @@ class Embedding:
         return rows if self.basis is None else rows @ self.basis, missing
 
     def __call__(self, X):
-        """Raw rows (n, d) -> Z (n, l), and which rows are missing: they are zero and drop out of every sum."""
+        """Raw rows (n, d) -> Z (n, l), and which rows are missing: they are zero and drop out of every sum.
+
+        With a basis, so do rows that are like no anchor: less the mean, they would all say the same, and loudly.
+        """
         rows, missing = self.normalise(X)
         products = rows @ self.anchors.T
+        reach = np.float32(np.inf if self.basis is None else STRANGE * self.gamma)
         inverse_width = np.float32(1 / self.gamma)
-        kernels.similarities(products, squares(rows), squares(self.anchors), inverse_width, self.mean, missing)
+        kernels.similarities(products, squares(rows), squares(self.anchors), inverse_width, self.mean, missing, reach)
         return products, missing
 
     def centred(self, mean):

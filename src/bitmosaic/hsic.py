@@ -392,6 +392,12 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         require(
             len(set(names)) == m == len(model.embeddings), f"it holds {len(model.embeddings)} views, not {names}", path
         )
+        reduced = self.n_components is not None
+        require(
+            all((e.basis is not None) == reduced for e in model.embeddings),
+            "its views are not reduced as it says",
+            path,
+        )
         require(min(model.widths) > 0 and model.is_sound(), "it has a view without columns, anchors or width", path)
         alpha = arrays["view_weights"]
         require(bool((alpha > 0).all() and abs(alpha.sum() - 1) < 1e-6), "its view weights are no weights", path)

@@ -63,7 +63,8 @@ class Needs:
         products = 8 * (own + between) + max((8 * own + 4 * between) * under_way, 8 * joint)
         consensus = 16 * joint + 16 * own + 32 * l * l
         directions = min(DIRECTIONS_PER_CLUSTER * self.n_clusters, MOST_DIRECTIONS)
-        seeding = 12 * self.n_start * directions + 12 * m * PLAIN_COLUMNS * plain_sample(self.n_clusters, self.n_start)
+        plain = 12 * m * PLAIN_COLUMNS * plain_sample(self.n_clusters, self.n_start)
+        seeding = plain + self.n_start * max(12 * directions, 12 * PLAIN_COLUMNS + 12 * self.n_clusters)
         start = max(sample, products, consensus, 8 * joint + 16 * own + seeding)
         loop = 8 * l * l * (2 * m + 2)
         return model + codes + block * n_threads + max(start, loop)

@@ -212,9 +212,9 @@ class PlainViews:
 
     def __call__(self, rows):
         """Of the rows at some sorted positions: a list of (n, ≤ 64) float32, NaN where missing."""
-        return [self._view(v, rows) for v in range(len(self.maps))]
+        return [self.view(v, rows) for v in range(len(self.maps))]
 
-    def _view(self, v, rows):
+    def view(self, v, rows):
         embedding, R, parts = self.blocks.embeddings[v], self.maps[v], []
         for some in row_ranges(len(rows), self.blocks.step):
             X, missing = embedding.normalise(self.blocks.raw(v, rows[some]))
@@ -265,8 +265,10 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
         apart = [silhouette(X, C, found) for X, C in zip(plain, means, strict=True)]
         if np.average(apart, weights=shares) < enough:
             return None
-    scaled = [scale * X for scale, X in zip(scales, plain_views(rows), strict=True)]
-    return sum(np.nan_to_num(squared_distances(X, C)) for X, C in zip(scaled, means, strict=True)).argmin(1)
+    distances = np.zeros((len(rows), n_clusters), np.float32)
+    for v, (scale, C) in enumerate(zip(scales, means, strict=True)):
+        distances += np.nan_to_num(squared_distances(scale * plain_views.view(v, rows), C))
+    return distances.argmin(1)
 
 
 def silhouette(X, means, labels):

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class Case:
 def cases_of(data: list[str], each_view: bool = False, spoil: bool = False) -> list[Case]:
     """Each of `data` is PATH or PATH?views=NAME,NAME. Files are opened, large ones are not read."""
     found: dict[str, Case] = {}
-    for name, views, truth in map(_open, data):
+    for name, views, truth in map(open_data, data):
         if name in found and found[name].compared:
             raise InvalidDataError(f"Each data set must have a name of its own; {name} came twice. Rename a file.")
         found[name] = Case(name, truth, _always(views), compared=True)
@@ -51,11 +52,12 @@ def cases_of(data: list[str], each_view: bool = False, spoil: bool = False) -> l
     return list(found.values())
 
 
-def _open(data: str) -> tuple[str, Views, np.ndarray]:
+def open_data(data: str, labels_needed: bool = True) -> tuple[str, Views, Any]:
+    """PATH or PATH?views=NAME,NAME -> a name, the views, and the true classes if there are any."""
     path, asked, chosen = data.partition("?views=")
     views = read_views(path)
     truth = views.labels
-    if truth is None:
+    if truth is None and labels_needed:
         raise InvalidDataError(f"Scores need true classes; {path} has none. Add a variable Y, or a labels.npy.")
     place = Path(path).resolve()
     name = place.parent.name if place.name == "views" else place.stem  # RUN/views is known by its run

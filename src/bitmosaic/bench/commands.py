@@ -112,3 +112,54 @@ def features(
     console.print(table)
     for name, ratio in ratios(contest).items():
         console.print(f"{name}: [bold]{ratio:.1f}×[/] scikit-image")
+
+
+@bench.command()
+def speed(
+    data: Annotated[str, typer.Argument(help="A views folder or multi-view file: PATH, or PATH?views=lbp,gist,hog.")],
+    clusters: Annotated[str, typer.Option(help="Numbers of clusters, with commas.")] = "10,100,1000",
+    methods: Annotated[
+        str | None, typer.Option(help="Some of HSIC, HSIC fast, KMeans, MiniBatchKMeans, faiss.Kmeans, with commas.")
+    ] = None,
+    rows: Annotated[str | None, typer.Option(help="Numbers of rows, with commas; all rows otherwise.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="The best of so many turns counts.")] = 2,
+    cap: Annotated[float, typer.Option(min=1, help="Seconds after which a method is cut off.")] = 600,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of every method; every core.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for speed.json and the plots.")] = None,
+) -> None:
+    """HSIC beside KMeans(n_init=1) and MiniBatchKMeans of scikit-learn and faiss.Kmeans, each in a process of its own.
+
+    The peers take the concatenated views from memory, HSIC reads them from where they are. What happens only once in a
+    process, such as imports, is over before the clock starts; the order is reversed each turn.
+    """
+    from rich.console import Console
+
+    from bitmosaic.bench.contestants import METHODS
+    from bitmosaic.bench.speed import matrix_speed, measure, parse_methods, parse_numbers, write_results
+    from bitmosaic.bench.speed_report import draw, speed_table
+    from bitmosaic.terminal import progress_bars
+    from bitmosaic.threads import available_threads
+
+    n_threads = available_threads(threads)
+    with progress_bars(goes_on=False) as progress:
+        results = measure(
+            data,
+            parse_methods(methods) if methods else list(METHODS),
+            parse_numbers("--clusters", clusters),
+            parse_numbers("--rows", rows) if rows else [],
+            repeats,
+            cap,
+            n_threads,
+            progress,
+        )
+    machine = {"threads": n_threads, "float32_matrix_product": matrix_speed(n_threads)}
+    console = Console()
+    console.print(speed_table(results))
+    console.print(
+        f"{n_threads} threads; a float32 matrix product runs at {machine['float32_matrix_product'] / 1e9:,.0f} GF/s"
+    )
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        write_results(out / "speed.json", results, machine)
+        for picture in draw(results, out):
+            console.print(f"wrote {picture}")

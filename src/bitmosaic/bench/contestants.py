@@ -1,0 +1,107 @@
+"""One contestant of `bench speed`, in a process of its own: fit once, tell the time, the memory and the labels."""
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from bitmosaic.bench.memory import PeakMemory
+from bitmosaic.errors import MissingExtraError
+from bitmosaic.views import Views, read_rows, read_views
+
+FAISS_ITERATIONS = 25
+
+
+def concatenated(views: Views) -> np.ndarray:
+    """All views side by side in memory, as the peers take them."""
+    X = np.empty((views.n_rows, sum(views.widths)), np.float32)
+    edges = np.cumsum([0, *views.widths])
+    for array, start, stop in zip(views.arrays, edges, edges[1:], strict=False):
+        X[:, start:stop] = read_rows(array, slice(0, views.n_rows))
+    return X
+
+
+def as_they_are(views: Views) -> Views:
+    return views
+
+
+def hsic(views, n_clusters, seed, n_threads, **changes):
+    from bitmosaic.hsic import HSIC
+
+    return HSIC(n_clusters, random_state=seed, n_threads=n_threads, **changes).fit(views).labels_
+
+
+def kmeans(X, n_clusters, seed, n_threads):
+    from sklearn.cluster import KMeans
+
+    return KMeans(n_clusters, n_init=1, random_state=seed).fit(X).labels_
+
+
+def mini_batch(X, n_clusters, seed, n_threads):
+    from sklearn.cluster import MiniBatchKMeans
+
+    return MiniBatchKMeans(n_clusters, n_init=1, random_state=seed).fit(X).labels_
+
+
+def faiss_kmeans(X, n_clusters, seed, n_threads):
+    """Trains on at most 256 rows per cluster, its own default; then all rows go to the nearest centroid."""
+    faiss = import_faiss()
+    faiss.omp_set_num_threads(n_threads)
+    model = faiss.Kmeans(X.shape[1], n_clusters, niter=FAISS_ITERATIONS, seed=seed)
+    model.train(X)
+    return model.index.search(X, 1)[1][:, 0]
+
+
+def import_faiss():
+    try:
+        import faiss
+    except ImportError:
+        raise MissingExtraError("bench speed needs faiss: pip install 'bitmosaic[bench]'") from None
+    return faiss
+
+
+# what is read before the clock starts, and the fit
+METHODS: dict[str, tuple[Callable, Callable]] = {
+    "HSIC": (as_they_are, hsic),
+    "HSIC fast": (as_they_are, partial(hsic, preset="fast")),
+    "KMeans": (concatenated, kmeans),
+    "MiniBatchKMeans": (concatenated, mini_batch),
+    "faiss.Kmeans": (concatenated, faiss_kmeans),
+}
+
+
+def compete(method: str, folder: str, chosen: list[str], n_clusters: int, n_rows: int, seed: int, n_threads: int):
+    """Fit once and return seconds, processor seconds, bytes at the peak and the labels.
+
+    What only happens once in a process (imports, compiled kernels, threads) is over before the clock starts.
+    """
+    prepare, fit = METHODS[method]
+    rng = np.random.default_rng(0)
+    warm = Views(("a", "b"), tuple(rng.normal(size=(600, 8)).astype(np.float32) for _ in range(2)))
+    fit(prepare(warm), 4, 0, n_threads)
+    with PeakMemory() as memory:  # with the concatenation: what does not fit into memory cannot be clustered by a peer
+        views = read_views(folder)
+        views = Views(tuple(chosen), tuple(views[name][:n_rows] for name in chosen))
+        X = prepare(views)
+        start, cpu = time.perf_counter(), _processor_seconds()
+        labels = fit(X, n_clusters, seed, n_threads)
+        seconds, cpu = time.perf_counter() - start, _processor_seconds() - cpu
+    return {
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "peak_bytes": memory.peak - memory.start,
+        "labels": np.asarray(labels).tolist(),
+    }
+
+
+def _processor_seconds():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    print(json.dumps(compete(**json.loads(sys.argv[1]))))

@@ -56,6 +56,7 @@ def draw(results: list[Result], folder: Path) -> Iterator[Path]:
     """Time against clusters and against rows, and quality against time, where there is something to see."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
     except ImportError:
         raise MissingExtraError("Plots need matplotlib: pip install 'bitmosaic[bench]'") from None
     done = [r for r in results if r.seconds is not None]
@@ -87,6 +88,11 @@ def draw(results: list[Result], folder: Path) -> Iterator[Path]:
             axes.set_yscale("log")
         else:
             axes.set_ylim(bottom=0)
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() == "log":
+                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+                axis.set_minor_formatter(NullFormatter())
         axes.margins(x=0.25)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)

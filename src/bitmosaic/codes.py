@@ -6,10 +6,11 @@ A packed code is a row of bytes, `n_bits / 8` of them; the first bit is the high
 
 import numpy as np
 
-from bitmosaic import kernels
+from bitmosaic import kernels, table_kernels
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.threads import in_order, row_ranges
 
+MANY_CENTERS, MANY_PAIRS = 40, 100_000  # where table look-ups pay
 ROWS_PER_PIECE = 16_384  # a fixed cut, so that float sums do not depend on the number of threads
 
 _BITS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.int64)  # (256, 8)
@@ -75,7 +76,16 @@ def hamming_distances(codes, centers, bit_weights=None, n_threads=1):
 def nearest_centers(codes, centers, bit_weights=None, n_threads=1):
     """The nearest center of each code, the lowest index among equals, and its distance: (n,) int32 and (n,)."""
     labels = np.empty(len(codes), np.int32)
-    if bit_weights is None:
+    if bit_weights is None and _tables_pay(codes, centers):
+        blocks = table_kernels.center_blocks(centers)
+        distances = np.empty(len(codes), np.int32)
+
+        def assign(rows):
+            table = table_kernels.HALF_BYTE_DISTANCES
+            some = np.ascontiguousarray(codes[rows])
+            table_kernels.nearest_centers(some, table, blocks, labels[rows], distances[rows])
+
+    elif bit_weights is None:
         words = as_words(centers)
         distances = np.empty(len(codes), np.int32)
 
@@ -91,6 +101,12 @@ def nearest_centers(codes, centers, bit_weights=None, n_threads=1):
 
     _run(assign, len(codes), n_threads)
     return labels, distances
+
+
+def _tables_pay(codes, centers):
+    """Whether the nearest center is found faster by table look-ups."""
+    many = len(centers) >= MANY_CENTERS and len(codes) * len(centers) >= MANY_PAIRS
+    return many and 8 * codes.shape[1] <= table_kernels.MOST_BITS and table_kernels.available()
 
 
 def cluster_bit_sums(codes, labels, n_clusters, sample_weight=None, n_threads=1):

@@ -1,0 +1,66 @@
+"""The nearest center by table look-ups is the nearest center."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bitmosaic import codes as bits
+from bitmosaic import table_kernels
+
+pytestmark = pytest.mark.skipif(not table_kernels.available(), reason="this processor has no AVX2")
+
+
+def by_tables(codes, centers):
+    labels, distances = np.empty((2, len(codes)), np.int32)
+    blocks = table_kernels.center_blocks(centers)
+    table_kernels.nearest_centers(codes, table_kernels.HALF_BYTE_DISTANCES, blocks, labels, distances)
+    return labels, distances
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 9),
+    st.sampled_from([1, 2, 39, 127, 128, 129, 256, 300]),
+    st.sampled_from([1, 2, 8, 16, 31]),
+    st.integers(0, 10**6),
+)
+def test_labels_and_distances_are_those_of_numpy(n, c, n_bytes, seed):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(256, size=(n, n_bytes), dtype=np.uint8)
+    centers = rng.integers(256, size=(c, n_bytes), dtype=np.uint8)
+    codes[0], centers[-1] = 0, 255  # as far apart as can be
+    labels, distances = by_tables(codes, centers)
+    expected_labels, expected_distances = bits.nearest_centers_numpy(codes, centers)
+    np.testing.assert_array_equal(labels, expected_labels)
+    np.testing.assert_array_equal(distances, expected_distances)
+
+
+def test_the_largest_distance_that_fits_is_found():
+    codes, centers = np.zeros((3, 31), np.uint8), np.full((2, 31), 255, np.uint8)
+    labels, distances = by_tables(codes, centers)
+    assert labels.tolist() == [0, 0, 0]
+    assert distances.tolist() == [248] * 3
+
+
+def test_among_equals_the_lowest_index_wins_across_blocks():
+    centers = np.full((260, 16), 255, np.uint8)
+    centers[[130, 131, 259]] = 0
+    assert by_tables(np.zeros((3, 16), np.uint8), centers)[0].tolist() == [130] * 3
+
+
+def test_many_pairs_take_this_way_and_others_the_plain_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    codes, centers = (rng.integers(256, size=(n, 16), dtype=np.uint8) for n in (3000, 50))
+    used = []
+    real = table_kernels.center_blocks
+    monkeypatch.setattr(table_kernels, "center_blocks", lambda c: used.append(len(c)) or real(c))
+    fast = bits.nearest_centers(codes, centers, n_threads=2)
+    assert used == [50]
+    monkeypatch.setattr(table_kernels, "available", lambda: False)
+    plain = bits.nearest_centers(codes, centers)
+    for found, known in zip(fast, plain, strict=True):
+        np.testing.assert_array_equal(found, known)
+        assert found.dtype == known.dtype
+    bits.nearest_centers(np.tile(codes, 2), np.tile(centers, 2))  # 256 bits: a distance would not fit into a byte
+    assert used == [50]

@@ -8,7 +8,7 @@ from sklearn.utils.extmath import randomized_svd
 from bitmosaic import kernels
 
 FAR = 1e15  # in units of the training data's spread
-STRANGE = 7.0  # ‖x - a‖²/γ; a row that is farther from every anchor, with similarities below 0.001, says nothing
+BASIS_ROWS = 4096  # from which principal components are taken
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,11 @@ class Embedding:
         return rows if self.basis is None else rows @ self.basis, missing
 
     def __call__(self, X):
-        """Raw rows (n, d) -> Z (n, l), and which rows are missing: they are zero and drop out of every sum.
-
-        With a basis, so do rows that are like no anchor: less the mean, they would all say the same, and loudly.
-        """
+        """Raw rows (n, d) -> Z (n, l), and which rows are missing: they are zero and drop out of every sum."""
         rows, missing = self.normalise(X)
         products = rows @ self.anchors.T
-        reach = np.float32(np.inf if self.basis is None else STRANGE * self.gamma)
         inverse_width = np.float32(1 / self.gamma)
-        kernels.similarities(products, squares(rows), squares(self.anchors), inverse_width, self.mean, missing, reach)
+        kernels.similarities(products, squares(rows), squares(self.anchors), inverse_width, self.mean, missing)
         return products, missing
 
     def centred(self, mean):
@@ -84,11 +80,11 @@ def squared_distances(X, anchors):
     return np.maximum(D, 0, out=D)
 
 
-def principal_basis(X, n_components, random_state):
-    """(d, k) float32: the main directions of centred rows X (n, d), k ≤ n_components, the strongest ones damped.
+def principal_basis(X, n_components, random_state, damped=True):
+    """(d, k) float32: the main directions of centred rows X (n, d), k ≤ n_components.
 
-    Along each, the variance λ becomes λ / √(λ + λ̄), λ̄ the mean variance of a column: neither do a few directions
-    outweigh all others, nor is what little there is along the rest blown up.
+    If `damped`, the variance λ along each becomes λ / √(λ + λ̄), λ̄ the mean variance of a column: neither do a few
+    directions outweigh all others, nor is what little there is along the rest blown up.
     """
     n, d = X.shape
     mean_variance = float(squares(X).sum(dtype=np.float64)) / (n * d) if n else 0.0
@@ -96,6 +92,8 @@ def principal_basis(X, n_components, random_state):
         return np.zeros((d, 1), np.float32)
     rank = min(n_components, n, d)
     _, s, Vt = randomized_svd(X, rank, n_oversamples=16, n_iter=2, random_state=random_state)
+    if not damped:
+        return np.ascontiguousarray(Vt.T)
     variance = s.astype(np.float64) ** 2 / n
     return (Vt.T * (variance + mean_variance) ** -0.25).astype(np.float32)
 

@@ -76,14 +76,14 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     standardize : bool, default=True
         Divide each column by its standard deviation. False only centres the columns.
     n_components : int or None, default=128
-        Each view is reduced to at most so many principal components, the strongest ones damped, before similarities
-        are taken. None takes the columns as they are.
+        A view with more columns is reduced to so many principal components before similarities are taken; the strongest
+        ones are damped where there are several views. None takes all columns as they are.
     kernel_width : float, default=1
         The width of the similarities, relative to twice the mean distance to the nearest anchor.
     max_iter, cluster_iter : int, default=10
         Outer iterations, and rounds of centroids and assignment inside each.
     n_init : int, default=20
-        Seedings of the first clusters that are tried.
+        Seedings of the first clusters that are tried; fewer where rows × clusters is large.
     tol : float, default=1e-4
         Stop when an iteration lowers the objective by less than this share.
     train_size : int, float or "auto", default="auto"
@@ -259,16 +259,23 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def _fewest_rows(self):
         return 1 if self.n_clusters == "auto" else self.n_clusters
 
-    def _options(self, n):
+    def _effective(self):
+        """The parameters, with what the preset makes of the defaults."""
         parameters = self.get_params()
-        fast = FAST if self.preset == "fast" else {}
-        defaults = signature(type(self).__init__).parameters
-        parameters |= {name: value for name, value in fast.items() if parameters[name] == defaults[name].default}
+        if self.preset == "fast":
+            defaults = signature(type(self).__init__).parameters
+            parameters |= {name: value for name, value in FAST.items() if parameters[name] == defaults[name].default}
+            if self.train_size == "auto":
+                parameters["train_size"] = max(FAST["train_size"], AUTO_TRAIN_ROWS_PER_CLUSTER * self._fewest_rows)
+        return parameters
+
+    def _options(self, n):
+        parameters = self._effective()
         train_size = parameters["train_size"]
         if train_size == "auto":
             n_train = min(n, max(AUTO_TRAIN_SIZE, AUTO_TRAIN_ROWS_PER_CLUSTER * self._fewest_rows))
         elif isinstance(train_size, Integral):
-            n_train = min(n, max(train_size, self._fewest_rows) if fast else train_size)
+            n_train = min(n, train_size)
         else:
             n_train = max(1, round(train_size * n))
         if n_train < self._fewest_rows:
@@ -405,9 +412,9 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         require(
             len(set(names)) == m == len(model.embeddings), f"it holds {len(model.embeddings)} views, not {names}", path
         )
-        reduced = self.n_components is not None
+        most = self._effective()["n_components"]
         require(
-            all((e.basis is not None) == reduced for e in model.embeddings),
+            all((e.basis is not None) == (most is not None and len(e.offset) > most) for e in model.embeddings),
             "its views are not reduced as it says",
             path,
         )

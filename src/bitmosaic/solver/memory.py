@@ -4,11 +4,10 @@ import os
 import re
 from dataclasses import dataclass
 
+from bitmosaic.embedding import BASIS_ROWS
 from bitmosaic.errors import ParameterError
 from bitmosaic.solver.scan import rows_per_block
 from bitmosaic.solver.start import DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS, PLAIN_COLUMNS, plain_sample
-
-BASIS_ROWS = 4096  # from which principal components are taken
 
 _UNITS = {
     "": 1,
@@ -54,8 +53,8 @@ class Needs:
         m, l, rows, widest = len(self.widths), self.n_anchors, rows_per_block(self.widths), max(self.widths)
         under_way = 1 if n_threads == 1 else n_threads + 2  # results of blocks, see `in_order`
         columns = [min(d, self.n_components or d) for d in self.widths]
-        basis = sum(d * k for d, k in zip(self.widths, columns, strict=True)) if self.n_components else 0
-        sample = 4 * min(self.n_train, BASIS_ROWS) * (widest + 4 * max(columns)) if self.n_components else 0
+        basis = sum(d * k for d, k in zip(self.widths, columns, strict=True) if k < d)
+        sample = 4 * min(self.n_train, BASIS_ROWS) * (widest + 4 * max(columns)) if basis else 0
         model = 4 * (l * sum(columns) + basis) + 12 * l * widest + 8 * l * m * self.n_bits * (4 + under_way)
         codes = self.n_train * (self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
         block = 4 * rows * (4 * widest + (2 * m + 2) * l + 4 * self.n_bits)
@@ -64,7 +63,8 @@ class Needs:
         consensus = 16 * joint + 16 * own + 32 * l * l
         directions = min(DIRECTIONS_PER_CLUSTER * self.n_clusters, MOST_DIRECTIONS)
         plain = 12 * m * PLAIN_COLUMNS * plain_sample(self.n_clusters, self.n_start)
-        seeding = plain + self.n_start * max(12 * directions, 12 * PLAIN_COLUMNS + 12 * self.n_clusters)
+        fits = (n_threads + 2) * (directions + self.n_clusters)  # KMeans copies its rows
+        seeding = plain + 4 * self.n_start * max(2 * directions + fits, 3 * PLAIN_COLUMNS + 3 * self.n_clusters)
         start = max(sample, products, consensus, 8 * joint + 16 * own + seeding)
         loop = 8 * l * l * (2 * m + 2)
         return model + codes + block * n_threads + max(start, loop)

@@ -60,7 +60,7 @@ class Moments:
 
     def typical_skewness(self):
         """The median over the columns of how far from symmetric they are; 0 where all are constant."""
-        varied = self.squares > 0
+        varied = self.variance > 1e-74  # whose power of 1.5 is still a number
         skewness = self.cubes[varied] / self.count / self.variance[varied] ** 1.5
         return float(np.median(np.abs(skewness))) if varied.any() else 0.0
 

@@ -230,7 +230,8 @@ def random_projection(width, rng):
 
 def balanced(plain, shares):
     """Views scaled to the same mean square, times their share."""
-    sizes = [np.nanmean(squares(X).astype(np.float64)) for X in plain]
+    there = [X[~np.isnan(X[:, 0])] for X in plain]
+    sizes = [squares(X).mean(dtype=np.float64) if len(X) else 0.0 for X in there]
     return [
         np.float32(np.sqrt(share / size)) if size > 0 else np.float32(1)
         for share, size in zip(shares, sizes, strict=True)
@@ -252,10 +253,10 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
     wanted = plain_sample(n_clusters, len(rows))
     some = rows if len(rows) == wanted else np.sort(rng.choice(rows, wanted, replace=False))
     plain = plain_views(some)
-    scales = balanced(plain, shares)
     complete = np.all([~np.isnan(X[:, 0]) for X in plain], axis=0)
     if not 1 < n_clusters < complete.sum():
         return None
+    scales = balanced(plain, shares)
     plain = [scale * X[complete] for scale, X in zip(scales, plain, strict=True)]
     for seedings, enough in ((min(n_init, FEW_SEEDINGS), 0.5 * APART), (n_init, APART)):
         found = kmeans(np.hstack(plain), n_clusters, seedings, rng, plain_views.n_threads).labels_

@@ -17,7 +17,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 def regularised_factor(gram, ridge, variance_reward):
     """Cholesky factor of (1 - λ2/N) G + λ1 I.
 
-    G is summed from float32 products; where rounding outweighs λ1 the ridge grows until the factor exists.
+    Where rounding outweighs λ1 the ridge grows until the factor exists.
     """
     A = (1 - variance_reward) * gram
     diagonal = np.einsum("ii->i", A)

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bitmosaic.embedding import fit_embedding, normalisation, principal_basis
+from bitmosaic.embedding import BASIS_ROWS, fit_embedding, normalisation, principal_basis
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
 from bitmosaic.solver.how_many import ClusterCounts, how_many, most_clusters
 from bitmosaic.solver.loop import Settings, encode, learn
-from bitmosaic.solver.memory import BASIS_ROWS, Needs
+from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
 from bitmosaic.solver.scan import rows_per_block, scan
 from bitmosaic.solver.start import consensus_start, find_consensus, rotation_start
@@ -107,7 +107,7 @@ def _train(views, o, rng, report):
     probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
     draws = rng.integers(2**31, size=len(views))
     embeddings = [
-        _embedding(array, f, rows, present[v], a, probes[present[v, probes]], o, int(draws[v]))
+        _embedding(array, f, rows, present[v], a, probes[present[v, probes]], o, len(views) > 1, int(draws[v]))
         for v, (array, f, a) in enumerate(zip(views.arrays, facts, anchors, strict=True))
     ]
     blocks = Blocks(
@@ -202,8 +202,8 @@ def most_anchors(o, n_train):
     return max(n_train // ROWS_PER_ANCHOR, min(n_train, (o.n_clusters or 1) + 1)) if o.start == "consensus" else n_train
 
 
-def _embedding(array, facts, rows, present, anchors, probes, o, draw):
-    """The embedding of one view, not yet centred."""
+def _embedding(array, facts, rows, present, anchors, probes, o, damped, draw):
+    """The embedding of one view, not yet centred. A view wider than `n_components` is reduced, and `damped`."""
     # A spread within rounding of the mean, or at the edge of float32, is no information.
     constant = facts.variance <= np.maximum(facts.resolution * np.abs(facts.mean), 1e-37) ** 2
     spread = np.where(constant, 0, facts.variance)
@@ -219,13 +219,13 @@ def _embedding(array, facts, rows, present, anchors, probes, o, draw):
         for block in row_ranges(len(positions), rows_per_block([array.shape[1]])):
             yield read_rows(array, rows[positions[block]], dtype), block
 
-    if o.n_components is not None:
+    if o.n_components is not None and array.shape[1] > o.n_components:
         there = np.flatnonzero(present)
         some = np.linspace(0, len(there) - 1, min(len(there), BASIS_ROWS)).astype(int)
         X = np.empty((len(some), array.shape[1]), np.float32)
         for raw, block in blocks(there[some]):
             X[block] = plain.normalise(raw)[0]
-        plain = replace(plain, basis=principal_basis(X, o.n_components, draw))
+        plain = replace(plain, basis=principal_basis(X, o.n_components, draw, damped))
         del X
     own = np.searchsorted(anchors, probes).clip(max=len(anchors) - 1)
     is_anchor = np.where(anchors[own] == probes, own, -1)

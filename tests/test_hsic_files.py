@@ -47,7 +47,8 @@ def test_a_saved_model_comes_back_as_it_was(kind, tmp_path):
     assert back.get_params() == expected
 
     for e, other in zip(back._model.embeddings, model._model.embeddings, strict=True):
-        assert (e.basis is None) == (other.basis is None) == (model.n_components is None)
+        narrow = model.n_components is None or len(e.offset) <= model.n_components
+        assert (e.basis is None) == (other.basis is None) == narrow
         if e.basis is not None:
             np.testing.assert_array_equal(e.basis, other.basis)
 
@@ -223,15 +224,12 @@ def test_the_contents_that_are_altered_here_are_usable_as_they_are(contents, tmp
     np.testing.assert_array_equal(HSIC.load(tmp_path / "model").predict(VIEWS), contents[0]["labels"])
 
 
-@pytest.mark.parametrize("n_components", [128, None], ids=["taken away", "added"])
-def test_a_square_basis_that_was_taken_away_or_added_is_refused(n_components, tmp_path):
-    """All shapes fit together without it too, so that only the parameters tell."""
+@pytest.mark.parametrize("n_components", [128, None])
+def test_a_square_basis_that_was_added_is_refused(n_components, tmp_path):
+    """All shapes fit together with it too, so that only the parameters tell."""
     HSIC(3, n_components=n_components, **SMALL).fit(A).save(tmp_path / "model")
     arrays, facts = read_model(tmp_path / "model", "HSIC")
-    if n_components is None:
-        arrays["view0.basis"] = np.eye(5, dtype=np.float32)
-    else:
-        assert arrays.pop("view0.basis").shape == (5, 5)
+    arrays["view0.basis"] = np.eye(5, dtype=np.float32)
     write_model(tmp_path / "model", "HSIC", arrays, facts)
     with pytest.raises(ModelFileError, match="its views are not reduced as it says"):
         HSIC.load(tmp_path / "model")

@@ -8,6 +8,7 @@ from sklearn.utils.extmath import randomized_svd
 from bitmosaic import kernels
 
 FAR = 1e15  # in units of the training data's spread
+STRANGE = 7.0  # ‖x - a‖²/γ, a similarity of 0.001
 BASIS_ROWS = 4096  # from which principal components are taken
 
 
@@ -16,7 +17,8 @@ class Embedding:
     """ψ of one view: exp(-‖x - a‖²/γ) for each anchor a, minus its mean over the training data.
 
     Samples are moved by `offset` and multiplied by `factor` first, after the square root if `root`, and then
-    multiplied by `basis` if there is one; `anchors` already are.
+    multiplied by `basis` if there is one; `anchors` already are. With `silence`, a sample that is like no anchor is
+    zero, as a missing one is: less the mean, all such samples would say the same, and loudly.
     """
 
     offset: np.ndarray  # (d,) float64
@@ -26,6 +28,7 @@ class Embedding:
     gamma: float
     mean: np.ndarray  # (l,) float32
     root: bool = False
+    silence: bool = False
 
     @property
     def n_anchors(self):
@@ -52,7 +55,8 @@ class Embedding:
         rows, missing = self.normalise(X)
         products = rows @ self.anchors.T
         inverse_width = np.float32(1 / self.gamma)
-        kernels.similarities(products, squares(rows), squares(self.anchors), inverse_width, self.mean, missing)
+        reach = np.float32(STRANGE * self.gamma if self.silence else np.inf)
+        kernels.similarities(products, squares(rows), squares(self.anchors), inverse_width, self.mean, missing, reach)
         return products, missing
 
     def centred(self, mean):
@@ -108,7 +112,8 @@ def fit_embedding(plain, anchor_rows, probe_blocks, kernel_width, reach=None):
     """`plain`, which has no anchors yet, with anchors and width from raw rows; the mean is still zero.
 
     γ = 2σ², σ = kernel_width · 2 · the mean distance of a probe to its nearest anchor; with `reach`, kernel_width times
-    that quantile of the distances where it is larger, so that hardly any sample is similar to no anchor. Probes come as
+    that quantile of the distances where it is larger, so that hardly any sample is similar to no anchor, and such
+    samples are silent. Probes come as
     blocks of raw rows, each with the index of the anchor that is the probe itself, or -1: a sample is not its own
     neighbour.
     """
@@ -125,4 +130,10 @@ def fit_embedding(plain, anchor_rows, probe_blocks, kernel_width, reach=None):
     if reach is not None and nearest.size:
         sigma = max(sigma, kernel_width * np.quantile(nearest, reach))
     gamma = 2 * sigma**2 if sigma > 0 else 1.0
-    return replace(plain, anchors=anchors, gamma=float(gamma), mean=np.zeros(len(anchors), np.float32))
+    return replace(
+        plain,
+        anchors=anchors,
+        gamma=float(gamma),
+        mean=np.zeros(len(anchors), np.float32),
+        silence=reach is not None,
+    )

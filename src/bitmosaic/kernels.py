@@ -81,17 +81,22 @@ def fast_exp(x):
 
 
 @kernel()
-def similarities(products, row_squares, anchor_squares, inverse_width, mean, missing):
-    """products (n, l) f32 INOUT: xᵀa becomes exp(-‖x - a‖²/γ) - mean, zero where missing · row_squares (n,),
-    anchor_squares (l,), mean (l,) f32 IN · missing (n,) bool IN. `inverse_width` f32 is 1/γ."""
+def similarities(products, row_squares, anchor_squares, inverse_width, mean, missing, reach):
+    """products (n, l) f32 INOUT: xᵀa becomes exp(-‖x - a‖²/γ) - mean, zero where missing or without an anchor within
+    ‖x - a‖² < reach f32 · row_squares (n,), anchor_squares (l,), mean (l,) f32 IN · missing (n,) bool IN.
+    `inverse_width` f32 is 1/γ."""
     for i in range(products.shape[0]):
         row, square = products[i], row_squares[i]
         if missing[i]:
             row[:] = _ZERO
             continue
+        near = False
         for j in range(len(row)):
             distance = max(square + anchor_squares[j] - row[j] - row[j], _ZERO)
+            near |= distance < reach
             row[j] = fast_exp(-distance * inverse_width) - mean[j]
+        if not near:
+            row[:] = _ZERO
 
 
 @kernel()

@@ -63,8 +63,8 @@ class Blocks:
         means = [total / n for total, n in zip(self.totals(), n_present, strict=True)]
         self.embeddings = [e.centred(mean) for e, mean in zip(self.embeddings, means, strict=True)]
         for views in self._cache:
-            for (Z, missing), e in zip(views, self.embeddings, strict=True):
-                subtract_mean(Z, e.mean, missing)
+            for (Z, _), e in zip(views, self.embeddings, strict=True):
+                subtract_mean(Z, e.mean, ~Z.any(1))
 
     def totals(self):
         """The sum of Z_v over all rows, for every view: float64 (l,)."""

@@ -62,15 +62,15 @@ class Model:
             if embedding.basis is not None:
                 arrays[f"view{v}.basis"] = embedding.basis
             arrays[f"view{v}.projection"] = P
-        return arrays, [[embedding.gamma, embedding.root] for embedding in self.embeddings]
+        return arrays, [[e.gamma, e.root, e.silence] for e in self.embeddings]
 
     @classmethod
     def from_arrays(cls, arrays, kernels):
         embeddings, projections = [], []
-        for v, (gamma, root) in enumerate(kernels):
+        for v, (gamma, root, silence) in enumerate(kernels):
             offset, factor, anchors, mean = (arrays[f"view{v}.{name}"] for name in _EMBEDDING_ARRAYS)
             basis = arrays.get(f"view{v}.basis")
-            embeddings.append(Embedding(offset, factor, basis, anchors, float(gamma), mean, bool(root)))
+            embeddings.append(Embedding(offset, factor, basis, anchors, float(gamma), mean, bool(root), bool(silence)))
             projections.append(arrays[f"view{v}.projection"])
         return cls(embeddings, projections, arrays["weights"], arrays["centers"], arrays["bit_weights"])
 

@@ -8,6 +8,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bitmosaic.hsic
 from bitmosaic import HSIC
+from bitmosaic.solver.memory import Needs
 from planted_views import NOISY, TRUTH, VIEWS, WIDTHS
 
 SMALL = {"n_bits": 32, "n_anchors": 40, "random_state": 0}

@@ -195,6 +195,7 @@ BAD_PARAMETERS = [
     ({"n_clusters": 0}, r"'n_clusters' parameter of HSIC must be an int in .* or a str among {'auto'}. Got 0"),
     ({"n_clusters": 2.0}, "'n_clusters' .* Got 2.0"),
     ({"n_clusters": None}, "'n_clusters' .* Got None"),
+    ({"preset": "slow"}, "'preset' .* Got 'slow'"),
     ({"n_bits": 0}, "'n_bits' .* Got 0"),
     ({"n_bits": 12}, "n_bits must be a multiple of 8; got 12"),
     ({"n_anchors": 0}, "'n_anchors' .* Got 0"),

@@ -8,7 +8,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from bitmosaic.bench import quality
 from bitmosaic.bench.cases import APART, blob_cases, blob_centres, cases_of
-from bitmosaic.bench.quality import METHODS, kmeans, methods_of, parse_methods, run_all
+from bitmosaic.bench.choices import choose_methods
+from bitmosaic.bench.quality import METHODS, kmeans, methods_of, run_all
 from bitmosaic.bench.runs import Run, load
 from bitmosaic.bench.tables import blob_table, print_tables, quality_table, spoil_table, wrong_samples
 from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError, ViewMismatchError
@@ -87,9 +88,9 @@ def test_methods_are_those_that_make_sense(folder):
     together, alone = cases_of([str(folder), f"{folder}?views=a"])
     assert methods_of(together, list(METHODS)) == ["KMeans", "KMeans-balanced", "KMeans-raw", "HSIC", "HSIC.paper"]
     assert methods_of(alone, list(METHODS)) == ["KMeans", "KMeans-raw", "KMeans-L2", "HSIC", "HSIC.paper"]
-    assert parse_methods("hsic, kmeans-l2") == ["KMeans-L2", "HSIC"]
+    assert choose_methods("hsic, kmeans-l2", METHODS) == ["KMeans-L2", "HSIC"]
     with pytest.raises(ParameterError, match="got 'dbscan'"):
-        parse_methods("hsic,dbscan")
+        choose_methods("hsic,dbscan", METHODS)
 
 
 def test_kmeans_is_the_best_of_ten_starts():

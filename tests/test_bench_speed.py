@@ -8,8 +8,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from bitmosaic.bench import speed
+from bitmosaic.bench.choices import choose_methods, parse_numbers
 from bitmosaic.bench.contestants import METHODS, concatenated
-from bitmosaic.bench.speed import Result, best_of, parse_methods, parse_numbers
+from bitmosaic.bench.speed import Result, best_of
 from bitmosaic.bench.speed_report import draw, speed_table
 from bitmosaic.cli import app
 from bitmosaic.errors import ParameterError
@@ -97,9 +98,9 @@ def test_peers_get_the_views_side_by_side():
 
 
 def test_unknown_methods_and_numbers_are_refused():
-    assert parse_methods("kmeans, hsic fast") == ["HSIC fast", "KMeans"]
+    assert choose_methods("kmeans, hsic fast", METHODS) == ["HSIC fast", "KMeans"]
     with pytest.raises(ParameterError, match=r"Methods are HSIC, HSIC fast, .*; got 'dbscan'"):
-        parse_methods("dbscan")
+        choose_methods("dbscan", METHODS)
     assert parse_numbers("--rows", "1_000,5") == [1000, 5]
     for wrong in ("", "a", "0", "5,-1"):
         with pytest.raises(ParameterError, match=r"--rows takes whole numbers from 1 on, with commas"):

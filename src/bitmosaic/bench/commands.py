@@ -40,7 +40,8 @@ def quality(
     variance, -raw scales nothing, -L2 (of one view) scales rows to length 1. Stored runs of other code are run again.
     """
     from bitmosaic.bench.cases import blob_cases, cases_of
-    from bitmosaic.bench.quality import METHODS, parse_methods, run_all
+    from bitmosaic.bench.choices import choose_methods
+    from bitmosaic.bench.quality import METHODS, run_all
     from bitmosaic.bench.tables import print_tables
     from bitmosaic.errors import ParameterError
     from bitmosaic.terminal import progress_bars
@@ -48,7 +49,7 @@ def quality(
     if not data and not blobs:
         raise ParameterError("There is nothing to measure. Name multi-view files or views folders, or add --blobs.")
     cases = cases_of(data or [], each_view, spoil) + (blob_cases() if blobs else [])
-    chosen = parse_methods(methods) if methods else list(METHODS)
+    chosen = choose_methods(methods, METHODS) if methods else list(METHODS)
     if (each_view or spoil or blobs) and "HSIC" not in chosen:
         raise ParameterError("--each-view, --spoil and --blobs are measured with HSIC. Add it to --methods.")
     with progress_bars(goes_on=out is not None) as progress:
@@ -134,8 +135,9 @@ def speed(
     """
     from rich.console import Console
 
+    from bitmosaic.bench.choices import choose_methods, parse_numbers
     from bitmosaic.bench.contestants import METHODS
-    from bitmosaic.bench.speed import matrix_speed, measure, parse_methods, parse_numbers, write_results
+    from bitmosaic.bench.speed import matrix_speed, measure, write_results
     from bitmosaic.bench.speed_report import draw, speed_table
     from bitmosaic.terminal import progress_bars
     from bitmosaic.threads import available_threads
@@ -144,7 +146,7 @@ def speed(
     with progress_bars(goes_on=False) as progress:
         results = measure(
             data,
-            parse_methods(methods) if methods else list(METHODS),
+            choose_methods(methods, METHODS) if methods else list(METHODS),
             parse_numbers("--clusters", clusters),
             parse_numbers("--rows", rows) if rows else [],
             repeats,

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 import bitmosaic
 from bitmosaic.bench.cases import Case
 from bitmosaic.bench.runs import Run, RunFile
-from bitmosaic.errors import InvalidDataError, ParameterError
+from bitmosaic.errors import InvalidDataError
 from bitmosaic.hsic import HSIC
 from bitmosaic.views import Views, read_rows
 
@@ -88,14 +88,6 @@ METHODS: dict[str, tuple[Callable, Callable]] = {
 
 def is_kmeans(method: str) -> bool:
     return method.startswith("KMeans")
-
-
-def parse_methods(names: str) -> list[str]:
-    known = {name.lower(): name for name in METHODS}
-    chosen = [name.strip().lower() for name in names.split(",")]
-    if unknown := [name for name in chosen if name not in known]:
-        raise ParameterError(f"Methods are {', '.join(METHODS)}; got {', '.join(unknown)!r}. Separate them by commas.")
-    return [name for key, name in known.items() if key in chosen]
 
 
 def methods_of(case: Case, chosen: list[str]) -> list[str]:

@@ -14,8 +14,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bitmosaic.bench.cases import open_data
-from bitmosaic.bench.contestants import METHODS, import_faiss
-from bitmosaic.errors import BitmosaicError, ParameterError
+from bitmosaic.bench.contestants import import_faiss
+from bitmosaic.errors import BitmosaicError
 from bitmosaic.files import write_json
 from bitmosaic.metrics import clustering_scores
 
@@ -33,24 +33,6 @@ class Result:
     nmi: float | None = None  # mean over the turns, each with a seed of its own
     acc: float | None = None
     cut_off: str = ""  # why there is no time
-
-
-def parse_methods(names: str) -> list[str]:
-    known = {name.lower(): name for name in METHODS}
-    chosen = [name.strip().lower() for name in names.split(",")]
-    if unknown := [name for name in chosen if name not in known]:
-        raise ParameterError(f"Methods are {', '.join(METHODS)}; got {', '.join(unknown)!r}. Separate them by commas.")
-    return [name for key, name in known.items() if key in chosen]
-
-
-def parse_numbers(option: str, text: str) -> list[int]:
-    try:
-        numbers = [int(part.replace("_", "")) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        raise ParameterError(f"{option} takes whole numbers from 1 on, with commas; got {text!r}.")
-    return numbers
 
 
 def measure(

@@ -11,13 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
-from bitmosaic import fitted_views
+from bitmosaic import fitted_views, hsic_file
 from bitmosaic.errors import ParameterError, ViewMismatchError
-from bitmosaic.model_file import complete, read_model, require, require_arrays, require_labels, write_model
-from bitmosaic.parameters import as_json, check_enough, check_fitted, check_parameters, generator
-from bitmosaic.solver.how_many import ClusterCounts
+from bitmosaic.model_file import complete, read_model, write_model
+from bitmosaic.parameters import check_enough, check_fitted, check_parameters, generator
 from bitmosaic.solver.memory import parse_memory
-from bitmosaic.solver.model import Model
 from bitmosaic.solver.train import Options, train
 from bitmosaic.threads import available_threads
 from bitmosaic.views import as_views
@@ -372,20 +370,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def save(self, path):
         """Write the fitted model as one file that holds no code: safetensors with a JSON manifest."""
         check_fitted(self)
-        arrays, kernels = self._model.to_arrays()
-        arrays |= {"labels": self.labels_, "codes": self.codes_, "view_weights": self.view_weights_}
-        facts = {
-            "parameters": as_json(self.get_params()),
-            "view_names": self.view_names_,
-            "columns": [names and list(names) for names in self._columns],
-            "kernels": kernels,
-            "cluster_counts": self.cluster_counts_ and self.cluster_counts_.as_json(),
-            "n_iter": self.n_iter_,
-            "objective_history": [list(entry) for entry in self.objective_history_],
-            "n_features_in": self.n_features_in_,
-            "feature_names_in": [str(name) for name in getattr(self, "feature_names_in_", [])],
-        }
-        write_model(path, "HSIC", arrays, facts)
+        write_model(path, "HSIC", *hsic_file.contents(self))
 
     @classmethod
     def load(cls, path):
@@ -394,47 +379,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         with complete(path):
             estimator = cls(**facts["parameters"])
             estimator._check_parameters()
-            estimator._restore(arrays, facts, path)
+            hsic_file.restore(estimator, arrays, facts, path)
         return estimator
-
-    def _restore(self, arrays, facts, path):
-        model, names = Model.from_arrays(arrays, facts["kernels"]), facts["view_names"]
-        n, m, n_bytes = len(arrays["labels"]), len(names), self.n_bits // 8
-        counts = ClusterCounts.from_json(facts["cluster_counts"]) if self.n_clusters == "auto" else None
-        n_clusters = self.n_clusters if counts is None else counts.chosen
-        expected = model.expected_arrays(n_clusters, n_bytes)
-        expected |= {"labels": (np.int32, (n,)), "codes": (np.uint8, (n, n_bytes)), "view_weights": (np.float64, (m,))}
-        require_arrays(arrays, expected, path)
-        require_labels(arrays["labels"], n_clusters, path)
-        require(
-            isinstance(names, list) and all(isinstance(name, str) for name in names), "its views have no names", path
-        )
-        require(
-            len(set(names)) == m == len(model.embeddings), f"it holds {len(model.embeddings)} views, not {names}", path
-        )
-        most = self._effective()["n_components"]
-        require(
-            all((e.basis is not None) == (most is not None and len(e.offset) > most) for e in model.embeddings),
-            "its views are not reduced as it says",
-            path,
-        )
-        require(min(model.widths) > 0 and model.is_sound(), "it has a view without columns, anchors or width", path)
-        alpha = arrays["view_weights"]
-        require(bool((alpha > 0).all() and abs(alpha.sum() - 1) < 1e-6), "its view weights are no weights", path)
-        columns, column_names = facts["n_features_in"], facts["feature_names_in"]
-        require(columns == sum(model.widths), f"it is for {columns!r} columns, not {sum(model.widths)}", path)
-        require(all(isinstance(name, str) for name in column_names), "its columns have no names", path)
-        require(len(column_names) in (0, columns), f"it names {len(column_names)} of {columns} columns", path)
-
-        columns_of_views = tuple(names and tuple(map(str, names)) for names in facts["columns"])
-        require(len(columns_of_views) == m, "its columns are not those of its views", path)
-        self._keep(model, names, columns_of_views, counts)
-        self.labels_, self.codes_, self.view_weights_ = arrays["labels"], arrays["codes"], arrays["view_weights"]
-        self.n_iter_, self.n_features_in_ = int(facts["n_iter"]), columns
-        self.objective_history_ = [(int(i), str(step), float(value)) for i, step, value in facts["objective_history"]]
-        self.objective_ = self.objective_history_[-1][2]
-        if column_names:
-            self.feature_names_in_ = np.array(column_names, object)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

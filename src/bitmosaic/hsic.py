@@ -44,7 +44,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         n_init to 5; what is given otherwise stays.
     n_bits : int, default=128
         Length of a code, a multiple of 8.
-    n_anchors : int, default=1000
+    n_anchors : int, default=300
         Samples of each view to which similarities are taken; at most all training rows, and with the consensus start
         a fifth of them (but more than n_clusters).
     shared_ratio : float, default=0.2
@@ -150,7 +150,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         *,
         preset="default",
         n_bits=128,
-        n_anchors=1000,
+        n_anchors=300,
         shared_ratio=0.2,
         start="consensus",
         norm="l21",

@@ -214,8 +214,7 @@ def algorithm_1(p, first_Ps, first_labels, t, kappa, centroid_step=None):
     """
     B = sgn(sum(Z @ P for Z, P in zip(p.Zs, first_Ps, strict=True)))
     Q = sgn(sums(B, first_labels, p.c))
-    labels = distances(B, Q, np.ones(p.K)).argmin(1)
-    s = State(B, first_Ps, Q, labels, np.full(p.m, 1 / p.m))
+    s = State(B, first_Ps, Q, first_labels, np.full(p.m, 1 / p.m))
     history, before = [], np.inf
 
     def weights_now():

@@ -82,15 +82,14 @@ class Blocks:
 
         Between views the products are in float32.
         """
-        edges = np.concatenate([[0], np.cumsum([e.n_anchors for e in self.embeddings])])
-        views = [slice(a, b) for a, b in pairwise(edges)]
+        views = side_by_side([e.n_anchors for e in self.embeddings])
         pairs = list(combinations(range(len(views)), 2))
 
         def one_block(rows, Zs):
             return [own_products(Z) for Z in Zs] + [Zs[u].T @ Zs[v] for u, v in pairs]
 
         parts = self._sum(one_block)
-        joint = np.empty((edges[-1], edges[-1]))
+        joint = np.empty((views[-1].stop, views[-1].stop))
         for view, G in zip(views, parts, strict=False):
             joint[view, view] = G
         for (u, v), G in zip(pairs, parts[len(views) :], strict=True):
@@ -115,6 +114,12 @@ class Blocks:
             return work(which, Zs if len(picked) == len(Zs[0]) else [Z[picked] for Z in Zs]) if len(picked) else None
 
         return (result for result in self.sweep(one_block) if result is not None)
+
+
+def side_by_side(widths):
+    """The slice of each of some matrices, of so many columns, that are put side by side."""
+    edges = np.concatenate([[0], np.cumsum(widths)]).tolist()
+    return [slice(a, b) for a, b in pairwise(edges)]
 
 
 def consecutive(rows):

@@ -175,10 +175,13 @@ def encode(blocks, Ps, weights):
 
 
 def first_clusters(problem, start, start_rows, s, rng):
-    """Clusters of the first codes: around the start's labels, or the best of a few seedings."""
+    """Clusters of the first codes: the start's, and for rows it did not see the nearest; or the best of a few seedings."""
     if start.labels is None:
         n_init = s.n_init if s.coupling > 0 else 1  # without coupling, clusters are learned from the final codes
         return best_of(problem, s.n_clusters, n_init, s.cluster_iter, rng)
-    S = cluster_bit_sums(problem.codes[start_rows], start.labels.astype(np.int32), s.n_clusters)
+    start_labels = start.labels.astype(np.int32)
+    S = cluster_bit_sums(problem.codes[start_rows], start_labels, s.n_clusters)
     Q = np.where(S >= 0, 1, -1).astype(np.int8)
-    return refine(problem, Q, max_iter=0)
+    labels = problem.nearest(Q, problem.initial_weights)[0]
+    labels[start_rows] = start_labels
+    return refine(problem, Q, 0, labels=labels)

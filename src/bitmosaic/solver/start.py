@@ -7,7 +7,6 @@ A start looks at a sample of the training rows and returns one matrix (l, K) per
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 from scipy.linalg import eigh
@@ -17,10 +16,11 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from bitmosaic.embedding import squared_distances, squares
-from bitmosaic.solver.blocks import Blocks
+from bitmosaic.solver.blocks import Blocks, side_by_side
 from bitmosaic.threads import in_order, row_ranges
 
-RIDGE = 0.1  # of the mean eigenvalue of a view, where views are whitened
+WHITENED = 200  # directions of a view that are kept
+RIDGE, RIDGE_ROWS = 0.03, 2000  # of their mean eigenvalue; less in proportion where there are more rows
 DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS = 4, 400
 PLAIN_COLUMNS = 64  # to which a wider view is reduced where plain distances are enough
 PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER = 2000, 50
@@ -61,26 +61,28 @@ def rotation_start(grams, K, rng):
     The rotation spreads the variance over all the bits; without it most bits carry noise.
     """
     components = [top_eigenvectors(G, min(K, len(G)), rng)[1] for G in grams]  # (l, k_v) each
-    edges = np.concatenate([[0], np.cumsum([V.shape[1] for V in components])])
-    R = random_rotation(edges[-1], K, rng)
-    return Start([(V @ R[a:b]).astype(np.float32) for V, (a, b) in zip(components, pairwise(edges), strict=True)])
+    parts = side_by_side([V.shape[1] for V in components])
+    R = random_rotation(parts[-1].stop, K, rng)
+    return Start([(V @ R[part]).astype(np.float32) for V, part in zip(components, parts, strict=True)])
 
 
 @dataclass(frozen=True)
 class Consensus:
     """How far the views of some rows agree."""
 
-    gram: np.ndarray  # (Σl, Σl) of the whitened views
+    gram: np.ndarray  # (Σp, Σp) of the whitened views
     views: list[slice]  # of each view in it
-    whiteners: list[np.ndarray]  # (l, l) for each view
+    whiteners: list[np.ndarray]  # (l, p) for each view
     shares: np.ndarray  # (m,) ω_v
 
 
 def find_consensus(joint, views, n_rows):
     """From the joint Gram matrix of the embeddings of `n_rows` rows, and the slice of each view in it."""
-    whiteners = [whitener(joint[view, view]) for view in views]
-    gram = whitened(joint, views, whiteners)
-    return Consensus(gram, views, whiteners, view_shares(gram, views, n_rows))
+    whiteners = [whitener(joint[view, view], n_rows) for view in views]
+    pairs = list(zip(views, whiteners, strict=True))
+    gram = np.block([[V.T @ joint[a, b] @ W for b, W in pairs] for a, V in pairs])
+    white = side_by_side([W.shape[1] for W in whiteners])
+    return Consensus(gram, white, whiteners, view_shares(gram, white, n_rows))
 
 
 def consensus_start(blocks, rows, consensus, K, n_clusters, n_init, rng):
@@ -103,21 +105,16 @@ def consensus_start(blocks, rows, consensus, K, n_clusters, n_init, rng):
     return Start([(T @ rotation).astype(np.float32) for T in directions], labels, shares)
 
 
-def whitener(gram):
-    """W (l, l) with WᵀGW close to I for the directions above the ridge, and close to 0 for those below it."""
-    w, U = eigh(gram)
+def whitener(gram, n_rows):
+    """W (l, p) with WᵀGW close to I for the directions above the ridge, and close to 0 for those below it.
+
+    What is noise in a view is told better by more rows: the ridge falls with their number.
+    """
+    l = len(gram)
+    w, U = eigh(gram, subset_by_index=[max(0, l - WHITENED), l - 1])
     w = np.maximum(w, 0)
-    shrunk = w + RIDGE * w.mean()
+    shrunk = w + RIDGE * min(1, RIDGE_ROWS / n_rows) * w.mean()
     return U / np.sqrt(np.where(shrunk > 0, shrunk, 1))
-
-
-def whitened(joint, views, whiteners):
-    """The joint Gram matrix after whitening each view."""
-    result = np.empty_like(joint)
-    for (a, V), (b, W) in combinations_with_replacement(zip(views, whiteners, strict=True), 2):
-        result[a, b] = V.T @ joint[a, b] @ W
-        result[b, a] = result[a, b].T
-    return result
 
 
 def view_shares(gram, views, n_rows):

@@ -42,6 +42,17 @@ def test_normalise_agrees_with_numpy(root, dtype, shape):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39, None])
+def test_normalise_tells_whether_float32_can_hold_every_value(dtype, bad):
+    X = np.full((20, 9), np.finfo(np.float32).max, dtype)
+    X[::2] *= -1
+    with np.errstate(over="ignore"):
+        X[13, 5] = bad or 0
+    found = kernels.normalise(X, np.zeros(9), np.ones(9, np.float32), False, FAR, np.empty(X.shape, np.float32))
+    assert found == (bad is None)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_normalise_roots_keep_their_sign(dtype):
     X = np.array([[4, -9, 0, -0.25, 2.25]], dtype)
     found = normalised(X, np.zeros(5), np.ones(5, np.float32), True)

@@ -9,7 +9,7 @@ from bitmosaic import kernels
 
 FAR = 1e15  # in units of the training data's spread
 STRANGE = 7.0  # ‖x - a‖²/γ, a similarity of 0.001
-BASIS_ROWS = 4096  # from which principal components are taken
+ROWS_PER_COMPONENT = 32  # from which principal components are taken
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,22 @@ class Embedding:
         """Columns of the rows that are compared with anchors."""
         return len(self.offset) if self.basis is None else self.basis.shape[1]
 
-    def normalise(self, X):
+    def normalise(self, X, check=None):
         """Raw rows (n, d) -> centred, scaled, reduced float32 rows (n, k), zero where missing; and which are (n,).
 
         Centred in float64: what is left of large values is as exact as they are. Nothing is farther than `FAR`: it is
-        similar to no anchor, and its square is still a number.
+        similar to no anchor, and its square is still a number. Where float32 cannot hold a value, ``check(X)`` is called.
         """
         rows = np.empty(X.shape, np.float32)
-        kernels.normalise(np.ascontiguousarray(X), self.offset, self.factor, self.root, FAR, rows)
+        plain = kernels.normalise(np.ascontiguousarray(X), self.offset, self.factor, self.root, FAR, rows)
+        if check and not plain:
+            check(X)
         missing = np.isnan(X[:, 0])
         return rows if self.basis is None else rows @ self.basis, missing
 
-    def __call__(self, X):
+    def __call__(self, X, check=None):
         """Raw rows (n, d) -> Z (n, l), and which rows are missing: they are zero and drop out of every sum."""
-        rows, missing = self.normalise(X)
+        rows, missing = self.normalise(X, check)
         products = rows @ self.anchors.T
         inverse_width = np.float32(1 / self.gamma)
         reach = np.float32(STRANGE * self.gamma if self.silence else np.inf)

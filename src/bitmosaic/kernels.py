@@ -44,14 +44,20 @@ def float_of_bits(typing_context, bits):
 
 # ---- features and similarities
 
+_LARGEST = np.finfo(np.float32).max
+
 
 @kernel()
 def normalise(rows, offset, factor, root, far, out):
     """rows (n, d) f32 or f64 IN · offset (d,) f64 IN · factor (d,) f32 IN · out (n, d) f32 OUT, zero for rows of NaN.
 
     (x - offset) · factor, at most `far`, of the square roots (with their sign) if `root`. Subtracted in float64.
+    Returns whether every value is a number that float32 can hold.
     """
+    plain = True
     for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            plain &= np.abs(rows[i, j]) <= _LARGEST
         if np.isnan(rows[i, 0]):
             out[i, :] = 0.0
         elif root:
@@ -61,6 +67,7 @@ def normalise(rows, offset, factor, root, far, out):
         else:
             for j in range(rows.shape[1]):
                 out[i, j] = min(max((np.float64(rows[i, j]) - offset[j]) * factor[j], -far), far)
+    return plain
 
 
 _LOG2_E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)

@@ -305,11 +305,11 @@ def test_telling_directions_are_ridge_regressions_of_the_indicators(rows):
     blocks = centred_blocks(blob_views()[0])
     Zs = embedded(blocks)
     labels = np.arange(len(rows)) % 4
-    directions = telling_directions(blocks, rows, [whitener(Z.T @ Z) for Z in Zs], labels, 4)
+    directions = telling_directions(blocks, rows, [whitener(Z.T @ Z, 800) for Z in Zs], labels, 4)
     H = np.eye(4)[labels] - 0.25
     for Z, T in zip(Zs, directions, strict=True):
         G = Z.T @ Z
-        expected = np.linalg.solve(G + 0.1 * np.trace(G) / len(G) * np.eye(len(G)), Z[rows].T @ H) / 2
+        expected = np.linalg.solve(G + 0.03 * np.trace(G) / len(G) * np.eye(len(G)), Z[rows].T @ H) / 2
         np.testing.assert_allclose(T, expected, rtol=1e-4, atol=1e-6)
 
 

@@ -33,26 +33,31 @@ class Blocks:
         return len(self.slices)
 
     def raw(self, view, where):
-        """Rows of one view, read `chunk_size` at a time and checked; `where` is a slice or sorted positions."""
-        array = self.arrays[view]
+        """Rows of one view, read `chunk_size` at a time, and what checks them; `where` is a slice or sorted positions."""
+        array, name = self.arrays[view], self.names[view]
         rows = np.arange(self.n_rows)[where] if self.rows is None else self.rows[where]
-        X = np.empty((len(rows), array.shape[1]), exact_dtype(array))
-        for piece in row_ranges(len(X), self.chunk_size):
-            X[piece] = read_rows(array, consecutive(rows[piece]), X.dtype)
-        forget_pages(array)
-        check_rows(self.names[view], X, rows, 0)
-        return X
+        pieces = [
+            read_rows(array, consecutive(rows[piece]), exact_dtype(array))
+            for piece in row_ranges(len(rows), self.chunk_size)
+        ]
+        X = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return X, lambda X: check_rows(name, X, rows, 0)
 
     def embedded(self, number):
         """Z_v of one block for every view: a list of (n, l) float32."""
         if number < self.n_cached and self._cache[number] is not None:
             return [Z for Z, _ in self._cache[number]]
         where = self.slices[number]
-        views = [embed(self.raw(v, where)) for v, embed in enumerate(self.embeddings)]
+        views = [embed(*self.raw(v, where)) for v, embed in enumerate(self.embeddings)]
+        self.forget_pages()
         check_images(self.names, np.array([missing for _, missing in views]), self.rows, where.start)
         if number < self.n_cached:
             self._cache[number] = views
         return [Z for Z, _ in views]
+
+    def forget_pages(self):
+        for array in self.arrays:
+            forget_pages(array)
 
     def sweep(self, work):
         """Yield ``work(rows, Zs)`` for every block, in order."""

@@ -4,7 +4,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from bitmosaic.embedding import BASIS_ROWS
+from bitmosaic.embedding import ROWS_PER_COMPONENT
 from bitmosaic.errors import ParameterError
 from bitmosaic.solver.scan import rows_per_block
 from bitmosaic.solver.start import DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS, PLAIN_COLUMNS, plain_sample
@@ -54,7 +54,7 @@ class Needs:
         under_way = 1 if n_threads == 1 else n_threads + 2  # results of blocks, see `in_order`
         columns = [min(d, self.n_components or d) for d in self.widths]
         basis = sum(d * k for d, k in zip(self.widths, columns, strict=True) if k < d)
-        sample = 4 * min(self.n_train, BASIS_ROWS) * (widest + 4 * max(columns)) if basis else 0
+        samples = min(n_threads, m) * 4 * min(self.n_train, ROWS_PER_COMPONENT * max(columns)) * (widest + 4 * max(columns)) if basis else 0
         model = 4 * (l * sum(columns) + basis) + 12 * l * widest + 8 * l * m * self.n_bits * (4 + under_way)
         codes = self.n_train * (self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
         block = 4 * rows * (4 * widest + (2 * m + 2) * l + 4 * self.n_bits)
@@ -65,7 +65,7 @@ class Needs:
         plain = 12 * m * PLAIN_COLUMNS * plain_sample(self.n_clusters, self.n_start)
         fits = (n_threads + 2) * (directions + self.n_clusters)  # KMeans copies its rows
         seeding = plain + 4 * self.n_start * max(2 * directions + fits, 3 * PLAIN_COLUMNS + 3 * self.n_clusters)
-        start = max(sample, products, consensus, 8 * joint + 16 * own + seeding)
+        start = max(samples, products, consensus, 8 * joint + 16 * own + seeding)
         loop = 8 * l * l * (2 * m + 2)
         return model + codes + block * n_threads + max(start, loop)
 

@@ -21,14 +21,16 @@ from bitmosaic.threads import in_order, row_ranges
 
 WHITENED = 200  # directions of a view that are kept
 RIDGE, RIDGE_ROWS = 0.03, 2000  # of their mean eigenvalue; less in proportion where there are more rows
-DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS = 4, 400
+DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS = 4, 128
 PLAIN_COLUMNS = 64  # to which a wider view is reduced where plain distances are enough
 PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER = 2000, 50
 COPY_EXPONENT = 12  # likeness of 0.95 is half a copy, of 0.8 none
 USEFUL, LEAST_SHARE = 0.25, 0.01
-SEEDING_ROWS, SEEDING_ROWS_PER_CLUSTER = 5000, 50
-SEEDING_WORK = 4_000_000  # rows × clusters × fits
-FITS_TO_ALL = 4
+SEEDING_ROWS, SEEDING_ROWS_PER_CLUSTER = 5000, 5
+SEEDING_WORK = 2_000_000  # rows × clusters × fits
+LLOYD_WORK = 200_000_000  # rows × clusters × rounds of a fit
+FITS_TO_ALL = 2
+ROUGH_ITER, ITER = 15, 40  # of a fit that only shows how good its seeding is, and of one that counts
 FEW_SEEDINGS = 4
 APART = 0.4  # mean silhouette from which on clusters stand apart
 
@@ -76,9 +78,9 @@ class Consensus:
     shares: np.ndarray  # (m,) ω_v
 
 
-def find_consensus(joint, views, n_rows):
+def find_consensus(joint, views, n_rows, n_threads=1):
     """From the joint Gram matrix of the embeddings of `n_rows` rows, and the slice of each view in it."""
-    whiteners = [whitener(joint[view, view], n_rows) for view in views]
+    whiteners = list(in_order(lambda view: whitener(joint[view, view], n_rows), views, n_threads))
     pairs = list(zip(views, whiteners, strict=True))
     gram = np.block([[V.T @ joint[a, b] @ W for b, W in pairs] for a, V in pairs])
     white = side_by_side([W.shape[1] for W in whiteners])
@@ -110,9 +112,8 @@ def whitener(gram, n_rows):
 
     What is noise in a view is told better by more rows: the ridge falls with their number.
     """
-    l = len(gram)
-    w, U = eigh(gram, subset_by_index=[max(0, l - WHITENED), l - 1])
-    w = np.maximum(w, 0)
+    w, U = np.linalg.eigh(gram)  # unlike SciPy's, it lets other threads work
+    w, U = np.maximum(w[-WHITENED:], 0), U[:, -WHITENED:]
     shrunk = w + RIDGE * min(1, RIDGE_ROWS / n_rows) * w.mean()
     return U / np.sqrt(np.where(shrunk > 0, shrunk, 1))
 
@@ -169,10 +170,10 @@ def on_the_sphere(Y):
     return Y / np.maximum(np.linalg.norm(Y, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 
 
-def kmeans(X, n_clusters, n_init, rng, n_threads):
-    """scikit-learn's KMeans: the best of `n_init` fits to some rows, then the best few of them fitted to all rows.
+def kmeans(X, n_clusters, n_init, rng, n_threads, max_iter=ITER):
+    """scikit-learn's KMeans: the best of `n_init` rough fits to some rows, then the best few of them fitted to all rows.
 
-    With many clusters, where one fit takes long and seedings differ little, there are fewer fits.
+    With many clusters, where one fit takes long and seedings differ little, there are fewer fits and rounds.
     """
     few = max(SEEDING_ROWS, SEEDING_ROWS_PER_CLUSTER * n_clusters)
     some = X if len(X) <= few else X[np.sort(rng.choice(len(X), few, replace=False))]
@@ -180,9 +181,9 @@ def kmeans(X, n_clusters, n_init, rng, n_threads):
 
     def fit(start):
         # Its sums depend on the number of threads; fewer distinct points than clusters are reported later on.
-        rows, init, seed = start
+        rows, init, seed, rounds = start
         with threadpool_limits(limits=1):
-            return KMeans(n_clusters, init=init, n_init=1, random_state=seed).fit(rows)
+            return KMeans(n_clusters, init=init, n_init=1, max_iter=rounds, random_state=seed).fit(rows)
 
     def inertia(fit):
         return fit.inertia_ if some is X else squared_distances(X, fit.cluster_centers_).min(1).sum(dtype=np.float64)
@@ -190,9 +191,11 @@ def kmeans(X, n_clusters, n_init, rng, n_threads):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         seeds = rng.integers(2**31, size=n_init).tolist()
-        fits = sorted(in_order(fit, [(some, "k-means++", seed) for seed in seeds], n_threads), key=inertia)
+        max_iter = max(1, min(max_iter, LLOYD_WORK // (len(X) * n_clusters)))
+        rounds = max_iter if some is X else ROUGH_ITER
+        fits = sorted(in_order(fit, [(some, "k-means++", seed, rounds) for seed in seeds], n_threads), key=inertia)
         if some is not X:
-            best = [(X, fit.cluster_centers_, 0) for fit in fits[:FITS_TO_ALL]]
+            best = [(X, fit.cluster_centers_, 0, max_iter) for fit in fits[:FITS_TO_ALL]]
             fits = sorted(in_order(fit, best, n_threads), key=inertia)
     return fits[0]
 
@@ -214,9 +217,10 @@ class PlainViews:
     def view(self, v, rows):
         embedding, R, parts = self.blocks.embeddings[v], self.maps[v], []
         for some in row_ranges(len(rows), self.blocks.step):
-            X, missing = embedding.normalise(self.blocks.raw(v, rows[some]))
+            X, missing = embedding.normalise(*self.blocks.raw(v, rows[some]))
             parts.append(X if R is None else X @ R)
             parts[-1][missing] = np.nan
+            self.blocks.forget_pages()
         return np.concatenate(parts)
 
 
@@ -245,7 +249,7 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
 
     They do where the mean of (b - a)/max(a, b), a and b the distances to the own and to the second nearest mean (the
     simplified silhouette), is at least `APART` on average over the views. Rows without some view have no say in it.
-    Few seedings are tried first: where these are far from it, more would not help.
+    Few rough fits are tried first: where these are far from it, more would not help.
     """
     wanted = plain_sample(n_clusters, len(rows))
     some = rows if len(rows) == wanted else np.sort(rng.choice(rows, wanted, replace=False))
@@ -255,8 +259,8 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
         return None
     scales = balanced(plain, shares)
     plain = [scale * X[complete] for scale, X in zip(scales, plain, strict=True)]
-    for seedings, enough in ((min(n_init, FEW_SEEDINGS), 0.5 * APART), (n_init, APART)):
-        found = kmeans(np.hstack(plain), n_clusters, seedings, rng, plain_views.n_threads).labels_
+    for seedings, rounds, enough in ((min(n_init, FEW_SEEDINGS), ROUGH_ITER, 0.5 * APART), (n_init, ITER, APART)):
+        found = kmeans(np.hstack(plain), n_clusters, seedings, rng, plain_views.n_threads, rounds).labels_
         if len(np.unique(found)) < n_clusters:
             return None
         means = [np.stack([X[found == j].mean(0) for j in range(n_clusters)]) for X in plain]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bitmosaic.embedding import BASIS_ROWS, fit_embedding, normalisation, principal_basis
+from bitmosaic.embedding import ROWS_PER_COMPONENT, fit_embedding, normalisation, principal_basis
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
@@ -17,7 +17,7 @@ from bitmosaic.solver.model import Model
 from bitmosaic.solver.scan import rows_per_block, scan
 from bitmosaic.solver.start import consensus_start, find_consensus, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
-from bitmosaic.threads import row_ranges, single_threaded_blas
+from bitmosaic.threads import in_order, row_ranges, single_threaded_blas
 from bitmosaic.views import exact_dtype, read_rows
 
 PROBES = 2048  # rows from which the kernel width is taken
@@ -106,10 +106,16 @@ def _train(views, o, rng, report):
     warn_if_unlinked(present)
     probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
     draws = rng.integers(2**31, size=len(views))
-    embeddings = [
-        _embedding(array, f, rows, present[v], a, probes[present[v, probes]], o, len(views) > 1, int(draws[v]))
-        for v, (array, f, a) in enumerate(zip(views.arrays, facts, anchors, strict=True))
-    ]
+
+    def one_embedding(v):
+        of_view = probes[present[v, probes]]
+        return _embedding(
+            views.arrays[v], facts[v], rows, present[v], anchors[v], of_view, o, len(views) > 1, int(draws[v])
+        )
+
+    widest_first = np.argsort(views.widths)[::-1]
+    found = dict(zip(widest_first, in_order(one_embedding, widest_first, n_threads), strict=True))
+    embeddings = [found[v] for v in range(len(views))]
     blocks = Blocks(
         views,
         embeddings,
@@ -129,7 +135,7 @@ def _train(views, o, rng, report):
     if o.start == "consensus" or o.n_clusters is None:
         joint, slices = blocks.joint_gram()
         grams = [joint[view, view].copy() for view in slices]
-        consensus = find_consensus(joint, slices, len(rows))
+        consensus = find_consensus(joint, slices, len(rows), n_threads)
         del joint
     else:
         grams = blocks.grams()
@@ -221,7 +227,7 @@ def _embedding(array, facts, rows, present, anchors, probes, o, damped, draw):
 
     if o.n_components is not None and array.shape[1] > o.n_components:
         there = np.flatnonzero(present)
-        some = np.linspace(0, len(there) - 1, min(len(there), BASIS_ROWS)).astype(int)
+        some = np.linspace(0, len(there) - 1, min(len(there), ROWS_PER_COMPONENT * o.n_components)).astype(int)
         X = np.empty((len(some), array.shape[1]), np.float32)
         for raw, block in blocks(there[some]):
             X[block] = plain.normalise(raw)[0]

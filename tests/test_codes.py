@@ -11,6 +11,7 @@ from bitmosaic.codes import (
     as_words,
     cluster_bit_sums,
     cluster_bit_sums_numpy,
+    costs_with,
     hamming_distances,
     hamming_distances_numpy,
     nearest_centers,
@@ -151,6 +152,18 @@ def test_two_centers_at_the_same_distance_are_a_tie_for_the_lowest_index():
     centers = np.array([[0b00000001], [0b10000000]], np.uint8)
     assert nearest_centers(np.zeros((1, 1), np.uint8), centers)[0].tolist() == [0]
     assert nearest_centers(np.zeros((1, 1), np.uint8), centers[::-1])[0].tolist() == [0]
+
+
+@pytest.mark.parametrize(("n", "c", "n_bytes"), [shape for shape in SHAPES if shape[0]])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_costs_with_one_more_center_agree_with_numpy(n, c, n_bytes, weighted):
+    codes, candidates = random_codes(n, n_bytes, 1), random_codes(c, n_bytes, 2)
+    rng = np.random.default_rng(3)
+    bit_weights = rng.random(8 * n_bytes) if weighted else None
+    closest, mass = rng.integers(4 * n_bytes, size=n).astype(float), rng.random(n)
+    distances = hamming_distances_numpy(codes, candidates, bit_weights)
+    expected = (mass[:, None] * np.minimum(distances, closest[:, None])).sum(0)
+    np.testing.assert_allclose(costs_with(codes, candidates, closest, mass, bit_weights), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("n", "c", "n_bytes"), SHAPES)

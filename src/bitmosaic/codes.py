@@ -69,44 +69,49 @@ def hamming_distances(codes, centers, bit_weights=None, n_threads=1):
         else:
             kernels.weighted_distances(np.ascontiguousarray(codes[rows]), table, out[rows])
 
-    _run(measure, len(codes), n_threads)
+    in_pieces(measure, len(codes), n_threads)
     return out
 
 
 def nearest_centers(codes, centers, bit_weights=None, n_threads=1):
     """The nearest center of each code, the lowest index among equals, and its distance: (n,) int32 and (n,)."""
+    find = finder(centers, len(codes), bit_weights)
     labels = np.empty(len(codes), np.int32)
-    if bit_weights is None and _tables_pay(codes, centers):
-        blocks = table_kernels.center_blocks(centers)
-        distances = np.empty(len(codes), np.int32)
-
-        def assign(rows):
-            table = table_kernels.HALF_BYTE_DISTANCES
-            some = np.ascontiguousarray(codes[rows])
-            table_kernels.nearest_centers(some, table, blocks, labels[rows], distances[rows])
-
-    elif bit_weights is None:
-        words = as_words(centers)
-        distances = np.empty(len(codes), np.int32)
-
-        def assign(rows):
-            kernels.nearest_centers(as_words(codes[rows]), words, labels[rows], distances[rows])
-
-    else:
-        table = half_byte_table(centers, bit_weights)
-        distances = np.empty(len(codes), np.float32)
-
-        def assign(rows):
-            kernels.nearest_weighted(np.ascontiguousarray(codes[rows]), table, labels[rows], distances[rows])
-
-    _run(assign, len(codes), n_threads)
+    distances = np.empty(len(codes), np.int32 if bit_weights is None else np.float32)
+    in_pieces(lambda rows: find(codes[rows], labels[rows], distances[rows]), len(codes), n_threads)
     return labels, distances
 
 
-def _tables_pay(codes, centers):
+def finder(centers, n_codes, bit_weights=None):
+    """What writes the nearest centers of some codes, out of `n_codes` in all: (codes, labels OUT, distances OUT)."""
+    if bit_weights is not None:
+        costs = half_byte_table(centers, bit_weights)
+        return lambda codes, *out: kernels.nearest_weighted(np.ascontiguousarray(codes), costs, *out)
+    if _tables_pay(n_codes, centers):
+        table, blocks = table_kernels.HALF_BYTE_DISTANCES, table_kernels.center_blocks(centers)
+        return lambda codes, *out: table_kernels.nearest_centers(np.ascontiguousarray(codes), table, blocks, *out)
+    words = as_words(centers)
+    return lambda codes, *out: kernels.nearest_centers(as_words(codes), words, *out)
+
+
+def _tables_pay(n_codes, centers):
     """Whether the nearest center is found faster by table look-ups."""
-    many = len(centers) >= MANY_CENTERS and len(codes) * len(centers) >= MANY_PAIRS
-    return many and 8 * codes.shape[1] <= table_kernels.MOST_BITS and table_kernels.available()
+    many = len(centers) >= MANY_CENTERS and n_codes * len(centers) >= MANY_PAIRS
+    return many and 8 * centers.shape[1] <= table_kernels.MOST_BITS and table_kernels.available()
+
+
+def costs_with(codes, candidates, closest, mass, bit_weights=None, n_threads=1):
+    """What the codes would cost with each candidate as one more center: Σ_i mass_i min(closest_i, distance), (m,)."""
+    if bit_weights is not None:
+        return mass @ np.minimum(hamming_distances(codes, candidates, bit_weights, n_threads), closest[:, None])
+    words = as_words(candidates)
+
+    def add_up(rows):
+        costs = np.empty(len(candidates))
+        kernels.costs_with(as_words(codes[rows]), words, closest[rows], mass[rows], costs)
+        return costs
+
+    return sum(in_order(add_up, row_ranges(len(codes), ROWS_PER_PIECE), _useful(n_threads, len(codes))))
 
 
 def cluster_bit_sums(codes, labels, n_clusters, sample_weight=None, n_threads=1):
@@ -125,18 +130,20 @@ def cluster_bit_sums(codes, labels, n_clusters, sample_weight=None, n_threads=1)
         return 2 * ones - np.bincount(owners, weights, minlength=n_clusters)[:, None]
 
     total = np.zeros(shape, np.int64 if sample_weight is None else np.float64)
-    for part in in_order(add_up, row_ranges(len(codes), ROWS_PER_PIECE), _useful(n_threads, len(codes))):
+    step = max(ROWS_PER_PIECE, 64 * n_clusters)  # each piece has sums of its own, which must not outweigh its rows
+    for part in in_order(add_up, row_ranges(len(codes), step), _useful(n_threads, len(codes), step)):
         total += part
     return total
 
 
-def _run(work, n_rows, n_threads):
+def in_pieces(work, n_rows, n_threads):
+    """Call `work` with slices of the rows, on several threads."""
     for _ in in_order(work, row_ranges(n_rows, ROWS_PER_PIECE), _useful(n_threads, n_rows)):
         pass
 
 
-def _useful(n_threads, n_rows):
-    return max(1, min(n_threads, -(-n_rows // ROWS_PER_PIECE)))
+def _useful(n_threads, n_rows, step=None):
+    return max(1, min(n_threads, -(-n_rows // (step or ROWS_PER_PIECE))))
 
 
 # The same in plain NumPy: what the kernels must agree with.

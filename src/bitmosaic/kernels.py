@@ -126,6 +126,8 @@ def column_moments(rows, root, mean, squares, cubes):
 
 # ---- packed codes
 
+FAR = 2**30  # farther than any two codes
+
 
 @kernel()
 def hamming_distances(codes, centers, out):
@@ -157,6 +159,82 @@ def nearest_centers(codes, centers, labels, distances):
                 label = j
         labels[i] = label
         distances[i] = best
+
+
+@kernel()
+def near_centers(centers, first, among, near, gaps, reach):
+    """centers (c, w) u64 IN · among (q,) i32 IN · near, gaps (k, m) i32 OUT · reach (k,) i32 OUT: for each of the k
+    centers from `first` on, those of the centers `among` that lie within `reach`, itself left out, and how far they
+    are, the nearest first. `reach` is the largest with at most m of them; gaps beyond the last are FAR."""
+    most = near.shape[1]
+    distances, counts = np.empty(len(among), np.int64), np.empty(64 * centers.shape[1] + 1, np.int64)
+    for a in range(near.shape[0]):
+        counts[:] = 0
+        for i in range(len(among)):
+            bits = np.uint64(0)
+            for word in range(centers.shape[1]):
+                bits += popcount(centers[first + a, word] ^ centers[among[i], word])  # type: ignore[call-arg]
+            distances[i] = FAR if among[i] == first + a else np.int64(bits)
+            if distances[i] < FAR:
+                counts[distances[i]] += 1
+        radius, found = -1, 0
+        while radius + 1 < len(counts) and found + counts[radius + 1] <= most:
+            radius += 1
+            start = found
+            found += counts[radius]
+            counts[radius] = start  # where those at this distance begin
+        reach[a] = radius
+        gaps[a, found:] = FAR
+        for i in range(len(among)):
+            if distances[i] <= radius:
+                place = counts[distances[i]]
+                near[a, place], gaps[a, place] = among[i], distances[i]
+                counts[distances[i]] += 1
+
+
+@kernel()
+def follow_centers(codes, centers, near, gaps, reach, labels, distances, left):
+    """codes (n, w), centers (c, w) u64 IN · near, gaps (2, c, m) i32, reach (2, c) i32 as above IN: among the centers
+    that changed, and among all · labels, distances (n,) i32 INOUT: the nearest centers before some changed, and now ·
+    left (n,) u8 OUT: 0 if this is certain; else the distance is that of the own center, and nearer ones may be among
+    those that changed, 1, or among all, 2. Ties: lowest index.
+    """
+    for i in range(codes.shape[0]):
+        own = label = labels[i]
+        bits = np.uint64(0)
+        for word in range(codes.shape[1]):
+            bits += popcount(codes[i, word] ^ centers[own, word])  # type: ignore[call-arg]
+        distance = best = np.int64(bits)
+        among = 0 if distance <= distances[i] else 1
+        distances[i] = distance
+        if 2 * distance > reach[among, own]:
+            left[i] = among + 1
+            continue
+        left[i] = 0
+        for place in range(near.shape[2]):
+            if gaps[among, own, place] > distance + best:  # so it is farther from the code than the best
+                break
+            j = near[among, own, place]
+            bits = np.uint64(0)
+            for word in range(codes.shape[1]):
+                bits += popcount(codes[i, word] ^ centers[j, word])  # type: ignore[call-arg]
+            found = np.int64(bits)
+            if found < best or (found == best and j < label):
+                best, label = found, j
+        labels[i], distances[i] = label, best
+
+
+@kernel()
+def costs_with(codes, candidates, closest, mass, costs):
+    """codes (n, w), candidates (m, w) u64 IN · closest, mass (n,) f64 IN · costs (m,) f64 OUT: for each candidate, the
+    sum of the masses of the codes times the distance to it or `closest`, whichever is less."""
+    for j in range(candidates.shape[0]):
+        costs[j] = 0.0
+        for i in range(codes.shape[0]):
+            bits = np.uint64(0)
+            for word in range(codes.shape[1]):
+                bits += popcount(codes[i, word] ^ candidates[j, word])  # type: ignore[call-arg]
+            costs[j] += mass[i] * min(np.float64(np.int64(bits)), closest[i])
 
 
 @kernel()

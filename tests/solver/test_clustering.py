@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitmosaic.codes import hamming_distances, pack, unpack
+from bitmosaic.codes import costs_with, pack, unpack
+from bitmosaic.pruning import assign_codes
 from bitmosaic.solver import clustering
 from bitmosaic.solver.clustering import Problem, assign, best_of, refine, seed
 from bitmosaic.solver.steps import L21, Frobenius
@@ -56,7 +57,8 @@ def test_assign_leaves_no_cluster_empty_while_there_are_codes_for_it(data, norm,
     problem = Problem(codes, make_norm(norm, rng))
     Q = np.repeat(random_centroids(rng, 1), c, axis=0) if all_the_same else random_centroids(rng, c)
     before, d = Q.copy(), rng.uniform(0.1, 2, K)
-    Q_new, labels = assign(problem, Q, d)
+    Q_new, nearest = assign(problem, Q, d)
+    labels = nearest.labels
     assert len(np.unique(labels)) == min(c, n_distinct(codes))
     assert_nearest(codes, Q_new, labels, d)
     np.testing.assert_array_equal(Q, before)  # not written into
@@ -76,9 +78,22 @@ def test_refine_reaches_n_clusters_while_there_are_codes_for_it(data, norm, c, b
 def test_the_farthest_code_fills_an_empty_cluster():
     B = np.ones((6, K))
     B[4, :3], B[5, :9] = -1, -1
-    Q, labels = assign(Problem(pack(B), Frobenius(np.ones(K))), np.ones((2, K), np.int8), np.ones(K))
+    Q, nearest = assign(Problem(pack(B), Frobenius(np.ones(K))), np.ones((2, K), np.int8), np.ones(K))
     np.testing.assert_array_equal(Q[1], B[5])
-    np.testing.assert_array_equal(labels, [0, 0, 0, 0, 0, 1])
+    np.testing.assert_array_equal(nearest.labels, [0, 0, 0, 0, 0, 1])
+
+
+@given_codes
+@given(alike_codes(), st.integers(1, 15), st.booleans())
+def test_the_farthest_rows_with_different_codes_come_in_order(data, count, floats):
+    codes, rng = data
+    distances = rng.integers(0, 4, len(codes)).astype(np.float32 if floats else np.int32)
+    expected, seen = [], set()
+    for row in sorted(range(len(codes)), key=lambda row: (-distances[row], row)):
+        if distances[row] > 0 and codes[row].tobytes() not in seen:
+            seen.add(codes[row].tobytes())
+            expected.append(row)
+    assert clustering._farthest_distinct(codes, distances, count).tolist() == expected[:count]
 
 
 def test_with_fewer_distinct_codes_than_clusters_every_code_is_a_centroid():
@@ -134,6 +149,22 @@ def test_one_iteration_from_given_labels_uses_them():
     run = refine(Problem(pack(B), L21()), np.vstack([np.ones(K), -np.ones(K)]).astype(np.int8), 1, labels=labels)
     np.testing.assert_array_equal(run.labels, labels)
     np.testing.assert_array_equal(run.Q, [[-1] * K, [1] * K])
+
+
+@given_codes
+@given(alike_codes(), norms, st.integers(1, 12), st.sampled_from([0.0, 0.05]), st.booleans(), st.sampled_from([1, 2]))
+def test_what_was_nearest_before_saves_work_and_changes_nothing(data, norm, c, balance, weighted, n_threads):
+    codes, rng = data
+    mass = rng.uniform(0.5, 2, len(codes)) if weighted else None
+    problem, Q = Problem(codes, make_norm(norm, rng), balance, mass, n_threads), random_centroids(rng, c)
+    run = refine(problem, Q, 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clustering, "assign_codes", lambda *given: assign_codes(*given[:4]))
+        patch.setattr(Problem, "sums_after", lambda self, S, before, labels: self.sums(labels, len(S)))
+        plain = refine(problem, Q, 20)
+    np.testing.assert_array_equal(run.labels, plain.labels)
+    np.testing.assert_array_equal(run.Q, plain.Q)
+    assert (run.objective, run.n_iter) == (plain.objective, plain.n_iter)
 
 
 # ---- weights of samples
@@ -207,14 +238,41 @@ def test_seeding_looks_at_a_sample_of_many_codes(monkeypatch):
 
     def count(codes, *rest):
         asked.append(len(codes))
-        return hamming_distances(codes, *rest)
+        return costs_with(codes, *rest)
 
-    monkeypatch.setattr(clustering, "hamming_distances", count)
+    monkeypatch.setattr(clustering, "costs_with", count)
     assert seed(Problem(codes, L21()), 2, rng).shape == (2, K)
     assert set(asked) == {100}
     asked.clear()
     seed(Problem(codes, L21()), 4, rng)
     assert set(asked) == {200}  # 50 for each cluster
+
+
+@given_codes
+@given(alike_codes(), norms, st.integers(2, 12))
+def test_seeds_of_many_clusters_are_codes_too(data, norm, c):
+    codes, rng = data
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clustering, "MANY_CLUSTERS", 1)
+        seeds = pack(seed(Problem(codes, make_norm(norm, rng)), c, rng))
+    assert seeds.shape == (c, K // 8)
+    assert {row.tobytes() for row in seeds} <= {row.tobytes() for row in codes}
+
+
+def test_seeds_of_many_clusters_are_about_as_good_as_those_of_few(monkeypatch):
+    """Inertia after one assignment, the mean of ten seeds of each kind."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(256, size=(40, 8), dtype=np.uint8)
+    codes = truth[rng.integers(40, size=2000)] ^ np.packbits(rng.random((2000, 64)) < 0.1, axis=1)
+    problem = Problem(codes, Frobenius(np.ones(64)))
+
+    def mean_distance():
+        seeds = [seed(problem, 40, np.random.default_rng(number)) for number in range(10)]
+        return np.mean([problem.nearest(Q, np.ones(64))[1].mean() for Q in seeds])
+
+    few = mean_distance()
+    monkeypatch.setattr(clustering, "MANY_CLUSTERS", 1)
+    assert mean_distance() < 1.05 * few
 
 
 # ---- the best of several

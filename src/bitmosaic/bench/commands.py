@@ -116,6 +116,52 @@ def features(
 
 
 @bench.command()
+def codes(
+    rows: Annotated[int, typer.Option(min=1, help="Codes.")] = 1_000_000,
+    clusters: Annotated[int, typer.Option(min=1, help="Planted centers.")] = 1000,
+    bits: Annotated[int, typer.Option(min=8, help="Length of a code, a multiple of 8.")] = 128,
+    repeats: Annotated[int, typer.Option(min=1, help="The best of so many turns counts.")] = 3,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of both contestants; every core.")] = None,
+    fit: Annotated[bool, typer.Option("--fit", help="A whole fit of BinaryKMeans(n_init=1), too.")] = False,
+    max_iter: Annotated[int, typer.Option(min=1, help="The most iterations of that fit.")] = 100,
+) -> None:
+    """Nearest centers of packed codes, in pairs per second, beside faiss.IndexBinaryFlat on the same codes and cores.
+
+    The codes are planted centers with a tenth of their bits flipped. Labels are compared where one center is nearer
+    than all others, distances everywhere.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from bitmosaic.bench import codes as code_bench
+    from bitmosaic.terminal import progress_bars
+    from bitmosaic.threads import available_threads
+
+    n_threads = available_threads(threads)
+    packed, centers = code_bench.planted_codes(rows, clusters, bits)
+    with progress_bars(goes_on=False) as progress:
+        contest = code_bench.contest(packed, centers, repeats, n_threads, progress)
+    table = Table("contestant", "pairs/s", "seconds", box=SIMPLE_HEAD)
+    for name, seconds in contest.seconds.items():
+        table.add_row(name, f"{contest.rate(name) / 1e9:,.2f} billion", f"{seconds:,.2f}")
+    console = Console()
+    console.print(f"{rows:,} codes of {bits} bits, {clusters:,} centers, {n_threads} threads, best of {repeats}")
+    console.print(table)
+    same = {True: "the same", False: "[bold red]not the same[/]"}
+    console.print(f"[bold]{contest.ratio:.1f}×[/] faiss.IndexBinaryFlat")
+    console.print(f"distances {same[contest.same_distances]}, labels {same[contest.same_labels]}")
+    if fit:
+        with console.status("Fitting …"):
+            done = code_bench.fit(packed, clusters, max_iter, n_threads)
+        console.print(
+            f"BinaryKMeans(n_init=1, max_iter={max_iter}).fit: [bold]{done.seconds:,.1f} s[/], "
+            f"{done.n_iter} iterations, {done.peak_bytes / 1e6:,.0f} MB beside the codes' "
+            f"{packed.nbytes / 1e6:,.0f} MB, {done.mean_distance:.2f} bits from the centers on average"
+        )
+
+
+@bench.command()
 def speed(
     data: Annotated[str, typer.Argument(help="A views folder or multi-view file: PATH, or PATH?views=lbp,gist,hog.")],
     clusters: Annotated[str, typer.Option(help="Numbers of clusters, with commas.")] = "10,100,1000",

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bitmosaic.codes import cluster_bit_sums, hamming_distances, nearest_centers, pack, unpack
+from bitmosaic.codes import cluster_bit_sums, costs_with, hamming_distances, nearest_centers, pack, unpack
+from bitmosaic.pruning import Assignment, assign_codes
 from bitmosaic.solver.steps import L21, Frobenius, centroids, squared_residuals
 
 ROWS_FOR_SEEDING = 20_000  # k-means++ looks at a sample of this size, or of 50 per cluster
+MANY_CLUSTERS, ROUNDS = 2_000, 8  # above so many, seeds are chosen among those that a few rounds have drawn
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,15 @@ class Problem:
     def sums(self, labels, n_clusters):
         return cluster_bit_sums(self.codes, labels, n_clusters, self.sample_weight, self.n_threads)
 
+    def sums_after(self, S, before, labels):
+        """S of `labels` from S of the labels before: only what moved is added up, where integers make that exact."""
+        moved = np.flatnonzero(labels != before)
+        if self.sample_weight is not None or 4 * len(moved) > len(labels):
+            return self.sums(labels, len(S))
+        codes = self.codes[moved]
+        came, left = (cluster_bit_sums(codes, a[moved], len(S), None, self.n_threads) for a in (labels, before))
+        return S + came - left
+
     @property
     def initial_weights(self):
         """D before there are any residuals: the same for every bit, unless the norm fixes it."""
@@ -51,6 +62,9 @@ class Problem:
 
     def nearest(self, Q, bit_weights):
         return nearest_centers(self.codes, pack(Q), plain_if_equal(bit_weights), self.n_threads)
+
+    def nearest_after(self, before: Assignment | None, Q, bit_weights):
+        return assign_codes(self.codes, pack(Q), plain_if_equal(bit_weights), self.n_threads, before)
 
     def objective(self, S, Q):
         squared = squared_residuals(S, Q, self.total_weight)
@@ -65,36 +79,40 @@ def plain_if_equal(bit_weights):
     return None if (bit_weights == bit_weights[0]).all() else bit_weights
 
 
-def assign(problem, Q, bit_weights):
+def assign(problem, Q, bit_weights, before: Assignment | None = None):
     """Nearest centroid in the D-weighted Hamming distance, and no empty cluster    [eq. 25]
 
     An empty cluster takes the code that is farthest from its centroid. Each such move lowers the total distance, so
     this ends: with every cluster filled, or with every code on a centroid (fewer distinct codes than clusters).
+    What was nearest `before` saves most of the work; it does not change the result.
     """
-    labels, distances = problem.nearest(Q, bit_weights)
-    while (empty := np.flatnonzero(np.bincount(labels, minlength=len(Q)) == 0)).size:
-        far = _farthest_distinct(problem.codes, distances, len(empty))
+    nearest = problem.nearest_after(before, Q, bit_weights)
+    while (empty := np.flatnonzero(np.bincount(nearest.labels, minlength=len(Q)) == 0)).size:
+        far = _farthest_distinct(problem.codes, nearest.distances, len(empty))
         if not far.size:
             break
         Q = Q.copy()
         Q[empty[: far.size]] = unpack(problem.codes[far], np.int8)
-        labels, distances = problem.nearest(Q, bit_weights)
-    return Q, labels
+        nearest = problem.nearest_after(nearest, Q, bit_weights)
+    return Q, nearest
 
 
 def _farthest_distinct(codes, distances, count):
     """Up to `count` rows with different codes, the farthest first, none of them on its centroid."""
-    order = np.lexsort((np.arange(len(distances)), -distances))
-    rows: list[int] = []
-    seen = set()
-    for row in order:
-        if len(rows) == count or distances[row] <= 0:
+    n, size = len(distances), 10 * count  # so many are put in order, more if they are too much alike
+    found: dict[bytes, int] = {}
+    while len(found) < count:
+        size = min(size, n)
+        lowest = np.partition(distances, n - size)[n - size]
+        rows = np.flatnonzero((distances >= lowest) & (distances > 0))
+        for row in rows[np.argsort(-distances[rows], kind="stable")]:
+            if len(found) == count:
+                break
+            found.setdefault(codes[row].tobytes(), row)
+        if size == n or lowest <= 0:
             break
-        code = codes[row].tobytes()
-        if code not in seen:
-            seen.add(code)
-            rows.append(row)
-    return np.array(rows, np.int64)
+        size *= 10
+    return np.array(list(found.values()), np.int64)
 
 
 def refine(problem, Q, max_iter, on_step: Callable[[str, float], None] | None = None, labels=None):
@@ -106,9 +124,10 @@ def refine(problem, Q, max_iter, on_step: Callable[[str, float], None] | None = 
     def weights(S, Q):
         return problem.norm.weights(squared_residuals(S, Q, problem.total_weight))
 
-    d = problem.initial_weights
+    d, nearest = problem.initial_weights, None
     if labels is None:
-        Q, labels = assign(problem, Q, d)
+        Q, nearest = assign(problem, Q, d)
+        labels = nearest.labels
     S = problem.sums(labels, len(Q))
     converged, n_iter = False, 0
     while not converged and n_iter < max_iter:
@@ -117,10 +136,10 @@ def refine(problem, Q, max_iter, on_step: Callable[[str, float], None] | None = 
         if on_step:
             on_step("Q", problem.objective(S, Q_new))
         d = weights(S, Q_new)
-        Q_new, labels_new = assign(problem, Q_new, d)
-        converged = np.array_equal(labels_new, labels) and np.array_equal(Q_new, Q)
-        Q, labels = Q_new, labels_new
-        S = problem.sums(labels, len(Q))
+        Q_new, nearest = assign(problem, Q_new, d, nearest)
+        converged = np.array_equal(nearest.labels, labels) and np.array_equal(Q_new, Q)
+        S = problem.sums_after(S, labels, nearest.labels)
+        Q, labels = Q_new, nearest.labels
         if on_step:
             on_step("F", problem.objective(S, Q))
     return Clustering(Q, labels, d, problem.objective(S, Q), n_iter, converged)
@@ -137,18 +156,35 @@ def seed(problem, n_clusters, rng):
     codes = problem.codes[sample]
     mass = np.ones(len(codes)) if problem.sample_weight is None else problem.sample_weight[sample]
     weights = plain_if_equal(problem.initial_weights)
+    if n_clusters > MANY_CLUSTERS:
+        codes, mass = _condense(codes, mass, n_clusters, weights, problem.n_threads, rng)
     n_candidates = 2 + int(np.log(n_clusters))
 
+    def distances(row):
+        return hamming_distances(codes, codes[[row]], weights, problem.n_threads)[:, 0].astype(np.float64)
+
     chosen = [_draw(mass, 1, rng)[0]]
-    closest = hamming_distances(codes, codes[chosen], weights, problem.n_threads)[:, 0].astype(np.float64)
+    closest = distances(chosen[0])
     while len(chosen) < n_clusters:
         candidates = _draw(mass * closest, n_candidates, rng)
-        closer = hamming_distances(codes, codes[candidates], weights, problem.n_threads)
-        closer = np.minimum(closer, closest[:, None])  # (n, n_candidates)
-        best = int((mass @ closer).argmin())
-        chosen.append(candidates[best])
-        closest = closer[:, best]
+        costs = costs_with(codes, codes[candidates], closest, mass, weights, problem.n_threads)
+        chosen.append(candidates[int(costs.argmin())])
+        closest = np.minimum(closest, distances(chosen[-1]))
     return unpack(codes[chosen], np.int8)
+
+
+def _condense(codes, mass, n_clusters, weights, n_threads, rng):
+    """Fewer codes for many seeds, as k-means|| has them: in each round many are drawn at once, likelier the farther
+    they are from those drawn before. Each stands for the mass of the codes that are nearest to it."""
+    drawn = _draw(mass, 1, rng)
+    owners, closest = nearest_centers(codes, codes[drawn], weights, n_threads)
+    for _ in range(ROUNDS):
+        more = np.unique(_draw(mass * closest, n_clusters // 2, rng))
+        labels, distances = nearest_centers(codes, codes[more], weights, n_threads)
+        owners = np.where(distances < closest, len(drawn) + labels, owners)
+        closest = np.minimum(closest, distances)
+        drawn = np.concatenate([drawn, more])
+    return codes[drawn], np.bincount(owners, mass, minlength=len(drawn))
 
 
 def _draw(mass, count, rng):

@@ -1,0 +1,75 @@
+"""Codes -> nearest centers, from what was nearest before some centers changed: the same labels from fewer pairs.
+
+Between two iterations most centers stay as they are. If a code is no farther from its own center than it was, no center
+that stayed can be nearer: only those that changed are compared. And if another center is farther from its own than
+twice the distance of the code, it cannot be nearer either (triangle inequality). Both hold for plain Hamming distance.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bitmosaic import kernels
+from bitmosaic.codes import as_words, finder, in_pieces, nearest_centers
+from bitmosaic.threads import in_order, row_ranges
+
+NEAR = 128  # so many neighbours of a center are listed
+CODES_FOR_NEAR = 8  # for each center: with fewer codes to look at them, lists take longer than they save
+CENTERS_PER_PIECE = 256
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Codes and their nearest centers, the lowest index among equals."""
+
+    centers: np.ndarray  # (c, b) uint8
+    labels: np.ndarray  # (n,) int32
+    distances: np.ndarray  # (n,) int32, or float32 with bit weights
+
+
+def assign_codes(codes, centers, bit_weights=None, n_threads=1, before: Assignment | None = None) -> Assignment:
+    """The nearest center of each packed code; `before` is the assignment of the same codes to earlier centers."""
+    if before is None or bit_weights is not None or before.distances.dtype != np.int32:
+        return Assignment(centers, *nearest_centers(codes, centers, bit_weights, n_threads))
+    movers = np.flatnonzero((centers != before.centers).any(1)).astype(np.int32)
+    if not movers.size:
+        return before
+    words, near = as_words(centers), _neighbours(centers, movers, len(codes), n_threads)
+    find_mover, find_any = finder(centers[movers], len(codes)), finder(centers, len(codes))
+    labels, distances = before.labels.copy(), before.distances.copy()
+
+    def follow(rows):
+        some, own, own_distances = codes[rows], labels[rows], distances[rows]
+        left = np.empty(len(some), np.uint8)
+        kernels.follow_centers(as_words(some), words, *near, own, own_distances, left)
+        if (to_movers := np.flatnonzero(left == 1)).size:
+            found, far = np.empty((2, to_movers.size), np.int32)
+            find_mover(some[to_movers], found, far)
+            found, own_far = movers[found], own_distances[to_movers]
+            nearer = (far < own_far) | ((far == own_far) & (found < own[to_movers]))
+            own[to_movers[nearer]], own_distances[to_movers[nearer]] = found[nearer], far[nearer]
+        if (to_any := np.flatnonzero(left == 2)).size:
+            found, far = np.empty((2, to_any.size), np.int32)
+            find_any(some[to_any], found, far)
+            own[to_any], own_distances[to_any] = found, far
+
+    in_pieces(follow, len(codes), n_threads)
+    return Assignment(centers, labels, distances)
+
+
+def _neighbours(centers, movers, n_codes, n_threads):
+    """For each center the nearest others, their distances, and how far the list reaches, among those that changed and
+    among all: (2, c, m), (2, c, m), (2, c) int32. A list that would take longer than it saves reaches nowhere."""
+    c, words = len(centers), as_words(centers)
+    near, gaps = np.empty((2, 2, c, min(c, NEAR)), np.int32)
+    reach = np.full((2, c), -1, np.int32)
+    users = (n_codes, n_codes * len(movers) // c)  # the latter: codes whose own center changed
+    for kind, among in enumerate((movers, np.arange(c, dtype=np.int32))):
+        if users[kind] >= CODES_FOR_NEAR * c:
+
+            def list_near(some, kind=kind, among=among):
+                kernels.near_centers(words, some.start, among, near[kind, some], gaps[kind, some], reach[kind, some])
+
+            for _ in in_order(list_near, row_ranges(c, CENTERS_PER_PIECE), n_threads):
+                pass
+    return near, gaps, reach

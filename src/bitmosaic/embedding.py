@@ -9,7 +9,7 @@ from bitmosaic import kernels
 
 FAR = 1e15  # in units of the training data's spread
 STRANGE = 7.0  # ‖x - a‖²/γ, a similarity of 0.001
-ROWS_PER_COMPONENT = 32  # from which principal components are taken
+BASIS_ROWS, ROWS_PER_COMPONENT = 1024, 32  # from which principal components are taken, whichever is more
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Embedding:
         """Raw rows (n, d) -> centred, scaled, reduced float32 rows (n, k), zero where missing; and which are (n,).
 
         Centred in float64: what is left of large values is as exact as they are. Nothing is farther than `FAR`: it is
-        similar to no anchor, and its square is still a number. Where float32 cannot hold a value, ``check(X)`` is called.
+        similar to no anchor, and its square is still a number. Where float32 cannot hold a value, `check` is called.
         """
         rows = np.empty(X.shape, np.float32)
         plain = kernels.normalise(np.ascontiguousarray(X), self.offset, self.factor, self.root, FAR, rows)
@@ -84,6 +84,11 @@ def squared_distances(X, anchors):
     D += squares(X)[:, None]
     D += squares(anchors)
     return np.maximum(D, 0, out=D)
+
+
+def basis_rows(n_components, n_rows):
+    """How many of so many rows the components are taken from."""
+    return min(n_rows, max(BASIS_ROWS, ROWS_PER_COMPONENT * n_components))
 
 
 def principal_basis(X, n_components, random_state, damped=True):

@@ -78,9 +78,11 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         ones are damped where there are several views. None takes all columns as they are.
     kernel_width : float, default=1
         The width of the similarities, relative to twice the mean distance to the nearest anchor.
-    max_iter, cluster_iter : int, default=10
-        Outer iterations, and rounds of centroids and assignment inside each.
-    n_init : int, default=10
+    max_iter : int, default=10
+        Outer iterations.
+    cluster_iter : int or "auto", default="auto"
+        Rounds of centroids and assignment inside each; "auto" is 10, and fewer beyond 200 clusters.
+    n_init : int, default=20
         Seedings of the first clusters that are tried; fewer where rows × clusters is large.
     tol : float, default=1e-4
         Stop when an iteration lowers the objective by less than this share.
@@ -129,7 +131,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "kernel_width": [Interval(Real, 1e-3, 1e3, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "cluster_iter": [Interval(Integral, 1, None, closed="left")],
+        "cluster_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "train_size": [
@@ -166,8 +168,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         n_components=128,
         kernel_width=1.0,
         max_iter=10,
-        cluster_iter=10,
-        n_init=10,
+        cluster_iter="auto",
+        n_init=20,
         tol=1e-4,
         train_size="auto",
         memory_limit=None,
@@ -287,6 +289,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             "n_clusters": None if self.n_clusters == "auto" else self.n_clusters,
             "same_anchors": self.anchors == "same",
             "coupling": None if self.coupling == "auto" else self.coupling,
+            "cluster_iter": None if self.cluster_iter == "auto" else self.cluster_iter,
             "n_train": n_train,
             "memory_limit": parse_memory(self.memory_limit),
             "n_threads": available_threads(self.n_threads),

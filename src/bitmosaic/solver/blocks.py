@@ -33,7 +33,7 @@ class Blocks:
         return len(self.slices)
 
     def raw(self, view, where):
-        """Rows of one view, read `chunk_size` at a time, and what checks them; `where` is a slice or sorted positions."""
+        """Rows of one view, read `chunk_size` at a time, and their check; `where` is a slice or sorted positions."""
         array, name = self.arrays[view], self.names[view]
         rows = np.arange(self.n_rows)[where] if self.rows is None else self.rows[where]
         pieces = [

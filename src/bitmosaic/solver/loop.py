@@ -175,7 +175,7 @@ def encode(blocks, Ps, weights):
 
 
 def first_clusters(problem, start, start_rows, s, rng):
-    """Clusters of the first codes: the start's, and for rows it did not see the nearest; or the best of a few seedings."""
+    """Clusters of the first codes: the start's, the nearest of them for rows it did not see; or of the best seeding."""
     if start.labels is None:
         n_init = s.n_init if s.coupling > 0 else 1  # without coupling, clusters are learned from the final codes
         return best_of(problem, s.n_clusters, n_init, s.cluster_iter, rng)

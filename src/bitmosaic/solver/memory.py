@@ -4,10 +4,10 @@ import os
 import re
 from dataclasses import dataclass
 
-from bitmosaic.embedding import ROWS_PER_COMPONENT
+from bitmosaic.embedding import basis_rows
 from bitmosaic.errors import ParameterError
 from bitmosaic.solver.scan import rows_per_block
-from bitmosaic.solver.start import DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS, PLAIN_COLUMNS, plain_sample
+from bitmosaic.solver.start import DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS, PLAIN_COLUMNS, WHITENED, plain_sample
 
 _UNITS = {
     "": 1,
@@ -54,18 +54,19 @@ class Needs:
         under_way = 1 if n_threads == 1 else n_threads + 2  # results of blocks, see `in_order`
         columns = [min(d, self.n_components or d) for d in self.widths]
         basis = sum(d * k for d, k in zip(self.widths, columns, strict=True) if k < d)
-        samples = min(n_threads, m) * 4 * min(self.n_train, ROWS_PER_COMPONENT * max(columns)) * (widest + 4 * max(columns)) if basis else 0
+        sample = 4 * basis_rows(max(columns), self.n_train) * (widest + 4 * max(columns)) if basis else 0
         model = 4 * (l * sum(columns) + basis) + 12 * l * widest + 8 * l * m * self.n_bits * (4 + under_way)
         codes = self.n_train * (self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
         block = 4 * rows * (4 * widest + (2 * m + 2) * l + 4 * self.n_bits)
         joint, own, between = (m * l) ** 2, m * l * l, l * l * m * (m - 1) // 2
         products = 8 * (own + between) + max((8 * own + 4 * between) * under_way, 8 * joint)
-        consensus = 16 * joint + 16 * own + 32 * l * l
-        directions = min(DIRECTIONS_PER_CLUSTER * self.n_clusters, MOST_DIRECTIONS)
+        white = m * min(l, WHITENED)
+        consensus = 8 * joint + 16 * own + 16 * white * (white + l) + 32 * l * l * n_threads
+        directions = min(DIRECTIONS_PER_CLUSTER * self.n_clusters, MOST_DIRECTIONS, m * l)
         plain = 12 * m * PLAIN_COLUMNS * plain_sample(self.n_clusters, self.n_start)
         fits = (n_threads + 2) * (directions + self.n_clusters)  # KMeans copies its rows
         seeding = plain + 4 * self.n_start * max(2 * directions + fits, 3 * PLAIN_COLUMNS + 3 * self.n_clusters)
-        start = max(samples, products, consensus, 8 * joint + 16 * own + seeding)
+        start = max(min(n_threads, m) * sample, products, consensus, 8 * joint + 16 * own + seeding)
         loop = 8 * l * l * (2 * m + 2)
         return model + codes + block * n_threads + max(start, loop)
 

@@ -23,14 +23,15 @@ WHITENED = 200  # directions of a view that are kept
 RIDGE, RIDGE_ROWS = 0.03, 2000  # of their mean eigenvalue; less in proportion where there are more rows
 DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS = 4, 128
 PLAIN_COLUMNS = 64  # to which a wider view is reduced where plain distances are enough
-PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER = 2000, 50
+PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER = 2000, 10
 COPY_EXPONENT = 12  # likeness of 0.95 is half a copy, of 0.8 none
 USEFUL, LEAST_SHARE = 0.25, 0.01
 SEEDING_ROWS, SEEDING_ROWS_PER_CLUSTER = 5000, 5
 SEEDING_WORK = 2_000_000  # rows × clusters × fits
 LLOYD_WORK = 200_000_000  # rows × clusters × rounds of a fit
 FITS_TO_ALL = 2
-ROUGH_ITER, ITER = 15, 40  # of a fit that only shows how good its seeding is, and of one that counts
+ROUGH_ITER = 15  # of a fit that only shows how good its seeding is
+ITER, LARGE_ITER = 300, 40  # of one that counts, at most; to all rows, after rough ones
 FEW_SEEDINGS = 4
 APART = 0.4  # mean silhouette from which on clusters stand apart
 
@@ -171,7 +172,7 @@ def on_the_sphere(Y):
 
 
 def kmeans(X, n_clusters, n_init, rng, n_threads, max_iter=ITER):
-    """scikit-learn's KMeans: the best of `n_init` rough fits to some rows, then the best few of them fitted to all rows.
+    """scikit-learn's KMeans: the best of `n_init` rough fits to some rows, then the best few fitted to all rows.
 
     With many clusters, where one fit takes long and seedings differ little, there are fewer fits and rounds.
     """
@@ -195,7 +196,7 @@ def kmeans(X, n_clusters, n_init, rng, n_threads, max_iter=ITER):
         rounds = max_iter if some is X else ROUGH_ITER
         fits = sorted(in_order(fit, [(some, "k-means++", seed, rounds) for seed in seeds], n_threads), key=inertia)
         if some is not X:
-            best = [(X, fit.cluster_centers_, 0, max_iter) for fit in fits[:FITS_TO_ALL]]
+            best = [(X, fit.cluster_centers_, 0, min(max_iter, LARGE_ITER)) for fit in fits[:FITS_TO_ALL]]
             fits = sorted(in_order(fit, best, n_threads), key=inertia)
     return fits[0]
 

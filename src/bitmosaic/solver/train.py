@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bitmosaic.embedding import ROWS_PER_COMPONENT, fit_embedding, normalisation, principal_basis
+from bitmosaic.embedding import basis_rows, fit_embedding, normalisation, principal_basis
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
@@ -26,7 +26,8 @@ ROWS_PER_ANCHOR = 5  # at least, for the consensus start
 START_ROWS, START_ROWS_PER_CLUSTER = 20_000, 50  # on which the start's k-means runs
 FELT_COUPLING = 0.15  # of what all the views together say
 PAPER_COUPLING = 1e-5
-FINAL_ITER = 50  # of centroids and assignment, on all codes
+CLUSTER_ITER, FINAL_ITER = 10, 50  # rounds of centroids and assignment, in each iteration and on all codes
+ROUND_WORK, FINAL_WORK = 2000, 10_000  # rounds × clusters: many clusters have fewer rounds
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Options:
     balance: float
     view_exponent: float
     max_iter: int
-    cluster_iter: int
+    cluster_iter: int | None  # None: fewer for many clusters
     n_init: int
     tol: float
     n_train: int
@@ -227,7 +228,7 @@ def _embedding(array, facts, rows, present, anchors, probes, o, damped, draw):
 
     if o.n_components is not None and array.shape[1] > o.n_components:
         there = np.flatnonzero(present)
-        some = np.linspace(0, len(there) - 1, min(len(there), ROWS_PER_COMPONENT * o.n_components)).astype(int)
+        some = np.linspace(0, len(there) - 1, basis_rows(o.n_components, len(there))).astype(int)
         X = np.empty((len(some), array.shape[1]), np.float32)
         for raw, block in blocks(there[some]):
             X[block] = plain.normalise(raw)[0]
@@ -265,7 +266,7 @@ def loop_settings(o, n, anchors, shares):
         norm=norm,
         exponent=o.view_exponent,
         max_iter=o.max_iter,
-        cluster_iter=o.cluster_iter,
+        cluster_iter=o.cluster_iter or max(2, min(CLUSTER_ITER, ROUND_WORK // o.n_clusters)),
         n_init=o.n_init,
         tol=o.tol,
     )
@@ -284,6 +285,7 @@ def final_clusters(codes, learned: Clustering, o, rng):
     """Clusters of all codes: from the learned centroids on, or from the best seeding where none were learned."""
     balance = o.balance * len(codes) * typical_bit_weight(o.norm, len(codes))
     problem = Problem(codes, make_norm(o.norm, o.n_bits), balance, n_threads=o.n_threads)
+    rounds = max(5, min(FINAL_ITER, FINAL_WORK // o.n_clusters))
     if o.joint:
-        return refine(problem, learned.Q, FINAL_ITER)
-    return best_of(problem, o.n_clusters, o.n_init, FINAL_ITER, rng)
+        return refine(problem, learned.Q, rounds)
+    return best_of(problem, o.n_clusters, o.n_init, rounds, rng)

@@ -44,7 +44,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         n_init to 3; what is given otherwise stays.
     n_bits : int, default=128
         Length of a code, a multiple of 8.
-    n_anchors : int, default=300
+    n_anchors : int, default=400
         Samples of each view to which similarities are taken; at most all training rows, and with the consensus start
         a fifth of them (but more than n_clusters).
     shared_ratio : float, default=0.2
@@ -152,7 +152,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         *,
         preset="default",
         n_bits=128,
-        n_anchors=300,
+        n_anchors=400,
         shared_ratio=0.2,
         start="consensus",
         norm="l21",

@@ -29,9 +29,9 @@ USEFUL, LEAST_SHARE = 0.25, 0.01
 SEEDING_ROWS, SEEDING_ROWS_PER_CLUSTER = 5000, 5
 SEEDING_WORK = 2_000_000  # rows × clusters × fits
 LLOYD_WORK = 200_000_000  # rows × clusters × rounds of a fit
-FITS_TO_ALL = 2
-ROUGH_ITER = 15  # of a fit that only shows how good its seeding is
-ITER, LARGE_ITER = 300, 40  # of one that counts, at most; to all rows, after rough ones
+FITS_TO_ALL = 4
+ROUGH_ITER = 50  # of a fit that only shows how good its seeding is
+ITER, LARGE_ITER = 300, 100  # of one that counts, at most; to all rows, after rough ones
 FEW_SEEDINGS = 4
 APART = 0.4  # mean silhouette from which on clusters stand apart
 

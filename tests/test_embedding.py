@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bitmosaic.embedding import FAR, Embedding, fit_embedding, normalisation, principal_basis
+from bitmosaic.embedding import FAR, Embedding, basis_rows, fit_embedding, normalisation, principal_basis
 
 
 def independent_columns(variances, n, seed=0):
@@ -193,3 +193,8 @@ def test_a_row_that_is_like_no_anchor_says_nothing_where_that_is_asked():
     assert not missing.any()
     assert (Z[:2] != 0).all()
     np.testing.assert_array_equal(Z[2], 0)
+
+
+def test_more_components_are_taken_from_more_rows():
+    assert [basis_rows(k, 10**6) for k in (1, 32, 33, 128)] == [1024, 1024, 1056, 4096]
+    assert basis_rows(128, 300) == 300

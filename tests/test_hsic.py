@@ -9,6 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import bitmosaic.hsic
 from bitmosaic import HSIC
 from bitmosaic.solver.memory import Needs
+from bitmosaic.solver.train import loop_settings
 from planted_views import NOISY, TRUTH, VIEWS, WIDTHS
 
 SMALL = {"n_bits": 32, "n_anchors": 40, "random_state": 0}
@@ -278,3 +279,24 @@ def test_the_fast_preset_changes_defaults_and_nothing_that_was_given(tmp_path):
     assert adjusted_rand_score(np.arange(400) % 3, model.labels_) == 1
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(HSIC.load(tmp_path / "model").predict(X), model.labels_)
+
+
+def test_many_clusters_have_fewer_rounds():
+    """Where the number is not given."""
+    options = [HSIC(c, cluster_iter=given).check(50_000) for c, given in ((200, "auto"), (1000, "auto"), (1000, 7))]
+    settings = [loop_settings(o, 20_000, [np.arange(5)], np.ones(1)) for o in options]
+    assert [s.cluster_iter for s in settings] == [10, 2, 7]
+    assert HSIC.paper(1000).check(50_000).cluster_iter == 10
+
+
+def test_a_read_only_memory_map_is_as_good_as_an_array(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2500, 150)).astype(np.float32) + 2 * np.eye(4, 150, dtype=np.float32)[np.arange(2500) % 4]
+    np.save(tmp_path / "a.npy", X)
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    expected = HSIC(4, random_state=0).fit(X)
+    for limits in ({}, {"chunk_size": 100, "n_threads": 2}):
+        model = HSIC(4, random_state=0, **limits).fit(mapped)
+        np.testing.assert_array_equal(model.codes_, expected.codes_)
+        np.testing.assert_array_equal(model.labels_, expected.labels_)
+    np.testing.assert_array_equal(mapped, X)

@@ -120,9 +120,8 @@ def fit_embedding(plain, anchor_rows, probe_blocks, kernel_width, reach=None):
 
     γ = 2σ², σ = kernel_width · 2 · the mean distance of a probe to its nearest anchor; with `reach`, kernel_width times
     that quantile of the distances where it is larger, so that hardly any sample is similar to no anchor, and such
-    samples are silent. Probes come as
-    blocks of raw rows, each with the index of the anchor that is the probe itself, or -1: a sample is not its own
-    neighbour.
+    samples are silent. Probes come as blocks of raw rows, each with the index of the anchor that is the probe itself,
+    or -1: a sample is not its own neighbour.
     """
     anchors = plain.normalise(anchor_rows)[0]
     parts = [np.empty(0)]

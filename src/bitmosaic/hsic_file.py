@@ -17,6 +17,7 @@ def contents(estimator):
         "view_names": estimator.view_names_,
         "columns": [names and list(names) for names in estimator._columns],
         "kernels": kernels,
+        "n_components": estimator._effective()["n_components"],
         "cluster_counts": estimator.cluster_counts_ and estimator.cluster_counts_.as_json(),
         "n_iter": estimator.n_iter_,
         "objective_history": [list(entry) for entry in estimator.objective_history_],
@@ -38,7 +39,8 @@ def restore(estimator, arrays, facts, path):
     require_labels(arrays["labels"], n_clusters, path)
     require(isinstance(names, list) and all(isinstance(name, str) for name in names), "its views have no names", path)
     require(len(set(names)) == m == len(model.embeddings), f"it holds {len(model.embeddings)} views, not {names}", path)
-    most = estimator._effective()["n_components"]
+    most = facts["n_components"]  # of the preset, as it was when the model was made
+    require(most is None or isinstance(most, int), "its number of components is no number", path)
     require(
         all((e.basis is not None) == (most is not None and len(e.offset) > most) for e in model.embeddings),
         "its views are not reduced as it says",

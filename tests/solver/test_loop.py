@@ -358,6 +358,21 @@ def test_first_clusters_stand_around_the_labels_of_the_start():
     np.testing.assert_array_equal(found.labels, y)
 
 
+@pytest.mark.parametrize("rows", [np.arange(90), np.arange(0, 90, 2)], ids=["all rows", "some rows"])
+def test_the_labels_of_the_start_are_kept_even_where_another_centroid_is_nearer(rows):
+    rng = np.random.default_rng(0)
+    truth = literal.sgn(rng.normal(size=(3, 32)))
+    y = rng.integers(3, size=90).astype(np.int32)
+    said = y.copy()
+    said[:6] = (y[:6] + 1) % 3
+    p = literal.Problem([np.zeros((90, 1))], [np.ones(90, bool)], 32, 0, 3, 1.0, 0.0, 1.0, 0.0, 5.0, True)
+    problem = clustering.Problem(pack(truth[y]), steps.L21())
+    found = loop.first_clusters(problem, Start([], said[rows]), rows, settings_of(p, 1, 1), rng)
+    expected = y.copy()
+    expected[rows] = said[rows]
+    np.testing.assert_array_equal(found.labels, expected)
+
+
 def test_two_copies_with_half_a_share_are_as_one_view():
     rng = np.random.default_rng(0)
     (A, B), y = blobs(rng, 240, c=4, m=2)

@@ -58,7 +58,7 @@ def centred_blocks(views, l=40, **how):
 
 
 def consensus_of(blocks):
-    return find_consensus(*blocks.joint_gram(), blocks.n_rows)
+    return find_consensus(*blocks.joint_gram(), blocks.n_rows, [blocks.n_rows] * len(blocks.embeddings))
 
 
 def consensus_start_of(blocks, K, n_clusters, rng, rows=None):
@@ -298,6 +298,25 @@ def test_rows_on_the_sphere_have_length_1_and_rows_without_direction_stay():
 def test_the_simplified_silhouette():
     X, means = np.array([[0.0], [1.0], [7.0]], np.float32), np.array([[0.0], [4.0], [8.0]], np.float32)
     assert silhouette(X, means, np.array([0, 0, 2])) == pytest.approx((1 + (3 - 1) / 3 + (3 - 1) / 3) / 3)
+
+
+@pytest.mark.parametrize(("n_rows", "ridge"), [(500, 0.03), (2000, 0.03), (20_000, 0.003)])
+def test_a_whitener_keeps_the_strongest_directions_and_its_ridge_falls_with_the_rows(n_rows, ridge):
+    rng = np.random.default_rng(0)
+    w = np.sort(rng.gamma(1, size=250))[::-1]
+    U = np.linalg.qr(rng.normal(size=(250, 250)))[0]
+    W = whitener((U * w) @ U.T, n_rows)
+    kept = w[: start.WHITENED]
+    assert W.shape == (250, start.WHITENED)
+    white = W.T @ (U * w) @ U.T @ W
+    np.testing.assert_allclose(white, np.diag(np.sort(kept / (kept + ridge * kept.mean()))), atol=1e-9)
+
+
+def test_the_ridge_of_a_view_follows_the_rows_that_have_it(monkeypatch):
+    seen = []
+    monkeypatch.setattr(start, "whitener", lambda gram, n_rows: seen.append(n_rows) or np.eye(len(gram)))
+    find_consensus(np.eye(5), [slice(0, 2), slice(2, 5)], 5000, [5000, 50])
+    assert seen == [5000, 50]
 
 
 @pytest.mark.parametrize("rows", [np.arange(800), np.arange(0, 800, 5)], ids=["all rows", "some rows"])

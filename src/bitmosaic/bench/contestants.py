@@ -82,7 +82,10 @@ def compete(method: str, folder: str, chosen: list[str], n_clusters: int, n_rows
     """
     prepare, fit = METHODS[method]
     rng = np.random.default_rng(0)
-    warm = Views(("a", "b"), tuple(rng.normal(size=(1500, d)).astype(np.float32) for d in (8, 160)))
+    arrays = tuple(rng.normal(size=(1500, d)).astype(np.float32) for d in (8, 160))
+    for array in arrays:
+        array.setflags(write=False)  # as memory maps are: kernels are compiled for these on their own
+    warm = Views(("a", "b"), arrays)
     fit(prepare(warm), 4, 0, n_threads)
     with PeakMemory() as memory:  # with the matrix: what does not fit into memory cannot be clustered by a peer
         views = read_views(folder)

@@ -41,7 +41,7 @@ class Blocks:
             for piece in row_ranges(len(rows), self.chunk_size)
         ]
         X = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        return X, lambda X: check_rows(name, X, rows, 0)
+        return X, lambda block: check_rows(name, block, rows, 0)
 
     def embedded(self, number):
         """Z_v of one block for every view: a list of (n, l) float32."""

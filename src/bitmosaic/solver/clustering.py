@@ -18,7 +18,7 @@ class Clustering:
     """The state of a clustering of packed codes."""
 
     Q: np.ndarray  # (c, K) int8 in ±1
-    labels: np.ndarray  # (n,) int32, the nearest centroid under `bit_weights`
+    labels: np.ndarray  # (n,) int32: the nearest centroid under `bit_weights`, or what the start says
     bit_weights: np.ndarray  # (K,), the D of the last assignment
     objective: float  # norm of B - Q[labels], plus ν Σ_j (Σ_k Q_jk)²
     n_iter: int

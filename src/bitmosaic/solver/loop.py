@@ -182,6 +182,8 @@ def first_clusters(problem, start, start_rows, s, rng):
     start_labels = start.labels.astype(np.int32)
     S = cluster_bit_sums(problem.codes[start_rows], start_labels, s.n_clusters)
     Q = np.where(S >= 0, 1, -1).astype(np.int8)
+    if len(start_rows) == len(problem.codes):
+        return refine(problem, Q, 0, labels=start_labels)
     labels = problem.nearest(Q, problem.initial_weights)[0]
     labels[start_rows] = start_labels
     return refine(problem, Q, 0, labels=labels)

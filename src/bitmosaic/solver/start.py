@@ -79,9 +79,11 @@ class Consensus:
     shares: np.ndarray  # (m,) ω_v
 
 
-def find_consensus(joint, views, n_rows, n_threads=1):
-    """From the joint Gram matrix of the embeddings of `n_rows` rows, and the slice of each view in it."""
-    whiteners = list(in_order(lambda view: whitener(joint[view, view], n_rows), views, n_threads))
+def find_consensus(joint, views, n_rows, n_present, n_threads=1):
+    """From the joint Gram matrix of the embeddings of `n_rows` rows, of which n_present (m,) have each view, and the
+    slice of each view in it."""
+    own = [(joint[view, view], n_v) for view, n_v in zip(views, n_present, strict=True)]
+    whiteners = list(in_order(lambda pair: whitener(*pair), own, n_threads))
     pairs = list(zip(views, whiteners, strict=True))
     gram = np.block([[V.T @ joint[a, b] @ W for b, W in pairs] for a, V in pairs])
     white = side_by_side([W.shape[1] for W in whiteners])
@@ -150,7 +152,8 @@ def agreed_directions(gram, views, whiteners, shares, count, rng):
 
 
 def telling_directions(blocks, rows, whiteners, labels, n_clusters):
-    """The directions T_v (l, c) that predict the labels: ridge regression of each view on the clusters' indicators."""
+    """The directions T_v (l, c) that predict the labels: ridge regression of the clusters' indicators on what is
+    whitened of each view."""
     indicators = np.eye(n_clusters)[labels] - np.bincount(labels, minlength=n_clusters) / len(labels)
     totals = [np.zeros((len(W), n_clusters)) for W in whiteners]
     for parts in blocks.sweep_some(lambda which, Zs: [Z.T @ indicators[which] for Z in Zs], rows):
@@ -193,10 +196,10 @@ def kmeans(X, n_clusters, n_init, rng, n_threads, max_iter=ITER):
         warnings.simplefilter("ignore", ConvergenceWarning)
         seeds = rng.integers(2**31, size=n_init).tolist()
         max_iter = max(1, min(max_iter, LLOYD_WORK // (len(X) * n_clusters)))
-        rounds = max_iter if some is X else ROUGH_ITER
+        rounds = max_iter if some is X else max(1, min(ROUGH_ITER, LLOYD_WORK // (len(some) * n_clusters)))
         fits = sorted(in_order(fit, [(some, "k-means++", seed, rounds) for seed in seeds], n_threads), key=inertia)
         if some is not X:
-            best = [(X, fit.cluster_centers_, 0, min(max_iter, LARGE_ITER)) for fit in fits[:FITS_TO_ALL]]
+            best = [(X, rough.cluster_centers_, 0, min(max_iter, LARGE_ITER)) for rough in fits[:FITS_TO_ALL]]
             fits = sorted(in_order(fit, best, n_threads), key=inertia)
     return fits[0]
 

@@ -136,7 +136,7 @@ def _train(views, o, rng, report):
     if o.start == "consensus" or o.n_clusters is None:
         joint, slices = blocks.joint_gram()
         grams = [joint[view, view].copy() for view in slices]
-        consensus = find_consensus(joint, slices, len(rows), n_threads)
+        consensus = find_consensus(joint, slices, len(rows), n_present, n_threads)
         del joint
     else:
         grams = blocks.grams()

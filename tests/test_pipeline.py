@@ -91,7 +91,7 @@ def test_other_arguments_are_refused_and_the_features_can_be_used_again(run, fol
 
 
 def test_new_pictures_find_their_clusters(run, tmp_path):
-    new = write_pictures(tmp_path, 5, seed=9, suffix="jpg")
+    new = write_pictures(tmp_path, 5, seed=9, suffix="bmp")  # another format, and the same pixels
     (new / "disc" / "broken.jpg").write_bytes(b"\xff\xd8\xff")
     table, skipped = pipeline.predict(run, new)
     truth = [path.split("/")[0] for path in table["path"]]

@@ -1,8 +1,8 @@
-"""What is typed at an option of `bench` -> what is meant."""
+"""What is typed at an option of `bench` -> what is meant; and the peer that is there only if it was installed."""
 
 from collections.abc import Iterable
 
-from bitmosaic.errors import ParameterError
+from bitmosaic.errors import MissingExtraError, ParameterError
 
 
 def choose_methods(names: str, methods: Iterable[str]) -> list[str]:
@@ -24,3 +24,11 @@ def parse_numbers(option: str, text: str) -> list[int]:
     if not numbers or min(numbers) < 1:
         raise ParameterError(f"{option} takes whole numbers from 1 on, with commas; got {text!r}.")
     return numbers
+
+
+def import_faiss(command: str):
+    try:
+        import faiss
+    except ImportError:
+        raise MissingExtraError(f"{command} needs faiss: pip install 'bitmosaic[bench]'") from None
+    return faiss

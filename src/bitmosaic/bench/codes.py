@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bitmosaic.bench.choices import import_faiss
 from bitmosaic.bench.memory import PeakMemory
 from bitmosaic.binary_kmeans import BinaryKMeans
 from bitmosaic.codes import nearest_centers
-from bitmosaic.errors import MissingExtraError, ParameterError
+from bitmosaic.errors import ParameterError
 
 FLIPPED = 0.1  # of the bits of a code differ from those of its planted center
 OURS, PEER = "bitmosaic", "faiss.IndexBinaryFlat"
@@ -58,10 +59,7 @@ def planted_codes(n_rows, n_clusters, n_bits, seed=0):
 
 def contest(codes, centers, repeats, n_threads, progress):
     """Both contestants in turn, the order reversed each time, the best of `repeats`."""
-    try:
-        import faiss
-    except ImportError:
-        raise MissingExtraError("bench codes needs faiss: pip install 'bitmosaic[bench]'") from None
+    faiss = import_faiss("bench codes")
     index = faiss.IndexBinaryFlat(8 * codes.shape[1])
     index.add(centers)
     contestants = {

@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 
+from bitmosaic.bench.choices import import_faiss
 from bitmosaic.bench.memory import PeakMemory
-from bitmosaic.errors import MissingExtraError
 from bitmosaic.views import Views, read_rows, read_views
 
 FAISS_ITERATIONS = 25
@@ -49,19 +49,11 @@ def mini_batch(X, n_clusters, seed, n_threads):
 
 def faiss_kmeans(X, n_clusters, seed, n_threads):
     """Trains on at most 256 rows per cluster, its own default; then all rows go to the nearest centroid."""
-    faiss = import_faiss()
+    faiss = import_faiss("bench speed")
     faiss.omp_set_num_threads(n_threads)
     model = faiss.Kmeans(X.shape[1], n_clusters, niter=FAISS_ITERATIONS, seed=seed)
     model.train(X)
     return model.index.search(X, 1)[1][:, 0]
-
-
-def import_faiss():
-    try:
-        import faiss
-    except ImportError:
-        raise MissingExtraError("bench speed needs faiss: pip install 'bitmosaic[bench]'") from None
-    return faiss
 
 
 # how the views are handed over, and the fit

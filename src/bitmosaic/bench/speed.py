@@ -14,7 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bitmosaic.bench.cases import open_data
-from bitmosaic.bench.contestants import import_faiss
+from bitmosaic.bench.choices import import_faiss
 from bitmosaic.errors import BitmosaicError
 from bitmosaic.files import write_json
 from bitmosaic.metrics import clustering_scores
@@ -52,7 +52,7 @@ def measure(
     _, views, truth = open_data(data, labels_needed=False)
     folder = data.partition("?views=")[0]
     if "faiss.Kmeans" in methods:
-        import_faiss()
+        import_faiss("bench speed")
     rows = sorted({min(n, views.n_rows) for n in rows}) or [views.n_rows]
     results, too_slow = [], {}
     contests = list(product(rows, sorted(clusters)))

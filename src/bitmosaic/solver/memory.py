@@ -66,7 +66,7 @@ class Needs:
         products = 8 * (own + between) + max((8 * own + 4 * between) * under_way, 8 * joint)
         white = m * min(l, WHITENED)
         consensus = 8 * joint + 16 * own + 16 * white * (white + l) + 32 * l * l * n_threads
-        directions = min(DIRECTIONS_PER_CLUSTER * self.n_clusters, MOST_DIRECTIONS, m * l)
+        directions = min(DIRECTIONS_PER_CLUSTER * self.n_clusters, MOST_DIRECTIONS, white)
         plain = 12 * m * PLAIN_COLUMNS * plain_sample(self.n_clusters, self.n_start)
         fits = (n_threads + 2) * (directions + self.n_clusters)  # KMeans copies its rows
         seeding = plain + 4 * self.n_start * max(2 * directions + fits, 3 * PLAIN_COLUMNS + 3 * self.n_clusters)

@@ -176,7 +176,7 @@ def test_column_moments_agree_with_numpy(root, dtype, n):
     X = np.random.default_rng(0).gamma(1, 3, size=(n, 4)).astype(dtype)
     found = np.full((3, 4), np.nan)
     kernels.column_moments(X, root, *found)
-    x = np.sqrt(X.astype(np.float64)) if root else X.astype(np.float64)
+    x = (np.sqrt(X) if root else X).astype(np.float64)
     np.testing.assert_allclose(found[0], x.mean(0), rtol=1e-12)
     np.testing.assert_allclose(found[1], n * moment(x, 2), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found[2], n * moment(x, 3), rtol=1e-9, atol=1e-9)
@@ -193,6 +193,34 @@ def test_column_moments_do_not_lose_a_small_spread_beside_a_large_mean():
     found = np.empty((3, 2))
     kernels.column_moments(X, False, *found)
     np.testing.assert_allclose(found[1] / 500, X.var(0), rtol=1e-9)
+
+
+# ---- k-means
+
+
+def test_highest_scores_agree_with_numpy():
+    rng = np.random.default_rng(0)
+    scores, offsets = rng.normal(size=(50, 12)).astype(np.float32), rng.normal(size=12).astype(np.float32)
+    scores[3, 4:8] = offsets[4:8]  # all four are equal: the first one wins
+    labels, totals = np.full((3, 50), -1, np.int32), np.ones(3)
+    kernels.highest_scores(scores, offsets, labels, totals)
+    left = (scores - offsets).reshape(50, 3, 4)
+    np.testing.assert_array_equal(labels, left.argmax(2).T)
+    np.testing.assert_allclose(totals, 1 + left.max(2).sum(0), rtol=1e-5)
+
+
+def test_moved_rows_agree_with_numpy():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5)).astype(np.float32)
+    labels, sums, sizes = np.full((3, 60), -1, np.int32), np.zeros((3, 4, 5)), np.zeros((3, 4), np.int64)
+    for fits in ([0, 1, 2], [2, 0], [1]):
+        before, found = labels.copy(), rng.integers(4, size=(len(fits), 60)).astype(np.int32)
+        kernels.move_rows(X, np.array(fits), found, labels, sums, sizes)
+        before[fits] = found
+        np.testing.assert_array_equal(labels, before)
+        members = np.eye(4)[labels]  # (f, n, c)
+        np.testing.assert_allclose(sums, np.einsum("fnc,nd->fcd", members, X), atol=1e-12)
+        np.testing.assert_array_equal(sizes, members.sum(1))
 
 
 # ---- flipped bits

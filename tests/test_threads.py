@@ -1,5 +1,7 @@
 """Work spread over threads comes back in order, bounded, and with its errors."""
 
+import os
+import signal
 import threading
 import time
 
@@ -120,3 +122,43 @@ def test_blas_keeps_to_one_thread_inside_the_context_only():
     with single_threaded_blas():
         assert set(n_blas_threads()) <= {1}
     assert n_blas_threads() == before
+
+
+@pytest.mark.parametrize("n_threads", [2, 3])
+def test_work_that_spreads_itself_over_threads_does_not_wait_for_itself(n_threads):
+    def outer(i):
+        return sum(in_order(lambda j: 10 * i + j, range(3), n_threads))
+
+    assert list(in_order(outer, range(6), n_threads)) == [30 * i + 3 for i in range(6)]
+
+
+def test_after_an_error_nothing_is_still_at_work():
+    done = []
+
+    def work(i):
+        if i == 0:
+            raise RuntimeError("the first is broken")
+        time.sleep(0.05)
+        done.append(i)
+
+    with pytest.raises(RuntimeError):
+        list(in_order(work, range(9), 3))
+    finished = list(done)
+    time.sleep(0.1)
+    assert done == finished
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own():
+    assert list(in_order(abs, range(4), 2)) == [0, 1, 2, 3]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if list(in_order(abs, range(4), 2)) == [0, 1, 2, 3] else 1)
+    deadline = time.monotonic() + 20
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if ended == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)

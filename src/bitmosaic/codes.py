@@ -11,7 +11,7 @@ from bitmosaic.errors import InvalidDataError
 from bitmosaic.threads import in_order, row_ranges
 
 MANY_CENTERS, MANY_PAIRS = 40, 100_000  # where table look-ups pay
-ROWS_PER_PIECE = 16_384  # a fixed cut, so that float sums do not depend on the number of threads
+ROWS_PER_PIECE = 4096  # a fixed cut, so that float sums do not depend on the number of threads
 
 _BITS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.int64)  # (256, 8)
 

@@ -77,12 +77,12 @@ def squares(X):
     return np.einsum("ij,ij->i", X, X)
 
 
-def squared_distances(X, anchors):
-    """‖x - a‖² by one matrix product: (n, l) float32, never negative."""
+def squared_distances(X, anchors, anchor_squares=None):
+    """‖x - a‖² by one matrix product: (n, l) float32, never negative. ‖a‖² (l,) if they are known."""
     D = X @ anchors.T
     D *= -2
     D += squares(X)[:, None]
-    D += squares(anchors)
+    D += squares(anchors) if anchor_squares is None else anchor_squares
     return np.maximum(D, 0, out=D)
 
 

@@ -73,12 +73,12 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         histograms, counts and energies a few large values would outweigh the rest.
     standardize : bool, default=True
         Divide each column by its standard deviation. False only centres the columns.
-    n_components : int or None, default=128
+    n_components : int or None, default=96
         A view with more columns is reduced to so many principal components before similarities are taken; the strongest
         ones are damped where there are several views. None takes all columns as they are.
     kernel_width : float, default=1
         The width of the similarities, relative to twice the mean distance to the nearest anchor.
-    max_iter : int, default=10
+    max_iter : int, default=6
         Outer iterations.
     cluster_iter : int or "auto", default="auto"
         Rounds of centroids and assignment inside each; "auto" is 10, and fewer beyond 200 clusters.
@@ -165,9 +165,9 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         anchors="same",
         root=True,
         standardize=True,
-        n_components=128,
+        n_components=96,
         kernel_width=1.0,
-        max_iter=10,
+        max_iter=6,
         cluster_iter="auto",
         n_init=20,
         tol=1e-4,

@@ -113,15 +113,55 @@ def column_moments(rows, root, mean, squares, cubes):
     mean[:], squares[:], cubes[:] = 0.0, 0.0, 0.0
     for i in range(rows.shape[0]):
         for j in range(rows.shape[1]):
-            x = np.float64(rows[i, j])
-            mean[j] += np.sqrt(x) if root else x
+            mean[j] += np.sqrt(rows[i, j]) if root else rows[i, j]
     mean /= max(rows.shape[0], 1)
     for i in range(rows.shape[0]):
         for j in range(rows.shape[1]):
-            x = np.float64(rows[i, j])
-            deviation = (np.sqrt(x) if root else x) - mean[j]
+            deviation = (np.sqrt(rows[i, j]) if root else rows[i, j]) - mean[j]
             squares[j] += deviation * deviation
             cubes[j] += deviation * deviation * deviation
+
+
+# ---- k-means of rows of features
+
+
+@kernel()
+def highest_scores(scores, offsets, labels, totals):
+    """scores (n, f·c) f32 IN · offsets (f·c,) f32 IN · labels (f, n) i32 OUT · totals (f,) f64 INOUT.
+
+    Of each row and fit the first of the c clusters with the highest score less its offset; those are added up.
+    """
+    n_fits, n_clusters = len(totals), len(offsets) // len(totals)
+    for i in range(scores.shape[0]):
+        for f in range(n_fits):
+            first = f * n_clusters
+            best, highest = 0, scores[i, first] - offsets[first]
+            for j in range(1, n_clusters):
+                score = scores[i, first + j] - offsets[first + j]
+                if score > highest:
+                    best, highest = j, score
+            labels[f, i] = best
+            totals[f] += highest
+
+
+@kernel()
+def move_rows(rows, fits, found, labels, sums, sizes):
+    """rows (n, d) f32 IN · fits (a,), those of the f that have new labels found (a, n) i32 IN · labels (f, n) i32,
+    sums (f, c, d) f64, sizes (f, c) i64 INOUT. A label of -1 is none yet."""
+    for a in range(len(fits)):
+        f = fits[a]
+        for i in range(rows.shape[0]):
+            old, new = labels[f, i], found[a, i]
+            if old == new:
+                continue
+            labels[f, i] = new
+            sizes[f, new] += 1
+            for j in range(rows.shape[1]):
+                sums[f, new, j] += rows[i, j]
+            if old >= 0:
+                sizes[f, old] -= 1
+                for j in range(rows.shape[1]):
+                    sums[f, old, j] -= rows[i, j]
 
 
 # ---- packed codes

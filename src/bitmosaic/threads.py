@@ -5,9 +5,10 @@ caller adds the results up in the order of the pieces. Kernels release the GIL, 
 """
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -33,23 +34,46 @@ def single_threaded_blas():
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], n_threads: int) -> Iterator[Result]:
     """Yield ``work(item)`` in the order of the items, computed by `n_threads` threads.
 
-    At most `n_threads` + 1 results are under way or wait to be taken, so memory stays bounded.
+    At most `n_threads` + 1 results are under way or wait to be taken, so memory stays bounded. Work that itself calls
+    this runs on its own thread alone.
     """
-    if n_threads == 1:
+    if n_threads == 1 or getattr(_this_thread, "is_worker", False):
         yield from map(work, items)
         return
-    with ThreadPoolExecutor(n_threads) as pool:
-        waiting: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) > n_threads:
-                    yield waiting.popleft().result()
-            while waiting:
+    pool = _workers(n_threads)
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > n_threads:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+        wait(waiting)
+
+
+_this_thread = threading.local()
+_pools: dict[int, ThreadPoolExecutor] = {}
+_opening = threading.Lock()
+
+
+def _workers(n_threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: starting them for each of a fit's hundreds of short passes would take as long as the work."""
+    with _opening:
+        if n_threads not in _pools:
+            _pools[n_threads] = ThreadPoolExecutor(n_threads, initializer=_become_worker)
+        return _pools[n_threads]
+
+
+def _become_worker() -> None:
+    _this_thread.is_worker = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pools.clear)  # a child has no threads but its own
 
 
 def row_ranges(n_rows: int, step: int) -> Iterator[slice]:

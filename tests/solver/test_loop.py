@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bitmosaic import kernels
 from bitmosaic.codes import pack, unpack
 from bitmosaic.embedding import Embedding
-from bitmosaic.solver import clustering, loop, steps
+from bitmosaic.solver import clustering, loop, steps, train
 from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.loop import LOWEST_LOSS
 from bitmosaic.solver.start import Start
@@ -387,3 +387,12 @@ def test_two_copies_with_half_a_share_are_as_one_view():
     np.testing.assert_allclose(two.view_weights, [alpha[0] / 2, alpha[0] / 2, alpha[1]], rtol=1e-6)
     objectives = [e[2] for e in two.history]
     assert all(after <= before * (1 + 1e-9) for before, after in pairwise(objectives))
+
+
+@pytest.mark.parametrize(("n_clusters", "rounds"), [(2, 50), (100, 50), (500, 10), (3000, 5)])
+def test_many_clusters_have_fewer_last_rounds(n_clusters, rounds, monkeypatch):
+    asked = []
+    monkeypatch.setattr(train, "refine", lambda problem, Q, max_iter: asked.append(max_iter))
+    options = mock.Mock(balance=0.0, norm="l21", n_bits=8, n_threads=1, n_clusters=n_clusters, joint=True)
+    train.final_clusters(np.zeros((5, 1), np.uint8), mock.Mock(), options, None)
+    assert asked == [rounds]

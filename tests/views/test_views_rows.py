@@ -2,6 +2,7 @@
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.io
 
-from bitmosaic.views import as_views, read_rows, read_views, write_views
+from bitmosaic.views import as_views, forget_pages, read_rows, read_views, write_views
 from bitmosaic.views import hdf5 as hdf5_module
 
 N = 53
@@ -154,3 +155,25 @@ def test_an_hdf5_file_stays_open_as_long_as_its_views_live(tmp_path):
     array = _hdf5(tmp_path).arrays[0]
     gc.collect()
     assert read_rows(array, slice(0, 1)).shape == (1, 6)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="no list of mapped pages here")
+def test_pages_of_rows_that_were_read_are_let_go_and_no_others(tmp_path):
+    write_views(tmp_path / "views", np.ones((16, 2**18), np.float32))  # rows of a megabyte
+    array = read_views(tmp_path / "views").arrays[0]
+
+    def resident():
+        """Megabytes of the file that are in this process."""
+        mappings = Path("/proc/self/smaps").read_text().split("VmFlags")
+        (mapping,) = (text for text in mappings if str(tmp_path) in text)
+        return int(mapping.split("Rss:")[1].split()[0]) / 1024
+
+    assert array.sum() == array.size
+    assert resident() >= 16
+    forget_pages(array, np.arange(4, 12))
+    assert 4 <= resident() <= 8.1  # a huge page of two megabytes goes as a whole
+    forget_pages(array, np.array([], int))
+    assert resident() >= 4
+    forget_pages(array, np.array([0, 15]))  # a sample: all that lies between its rows may have been read
+    assert resident() <= 0.1
+    np.testing.assert_array_equal(array, 1)

@@ -35,7 +35,7 @@ class Blocks:
     def raw(self, view, where):
         """Rows of one view, read `chunk_size` at a time, and their check; `where` is a slice or sorted positions."""
         array, name = self.arrays[view], self.names[view]
-        rows = np.arange(self.n_rows)[where] if self.rows is None else self.rows[where]
+        rows = self.row_numbers(where)
         pieces = [
             read_rows(array, consecutive(rows[piece]), exact_dtype(array))
             for piece in row_ranges(len(rows), self.chunk_size)
@@ -43,21 +43,28 @@ class Blocks:
         X = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         return X, lambda block: check_rows(name, block, rows, 0)
 
+    def row_numbers(self, where):
+        """Of a slice or of sorted positions."""
+        if self.rows is not None:
+            return self.rows[where]
+        return np.arange(where.start, where.stop) if isinstance(where, slice) else where
+
     def embedded(self, number):
         """Z_v of one block for every view: a list of (n, l) float32."""
         if number < self.n_cached and self._cache[number] is not None:
             return [Z for Z, _ in self._cache[number]]
         where = self.slices[number]
         views = [embed(*self.raw(v, where)) for v, embed in enumerate(self.embeddings)]
-        self.forget_pages()
+        self.forget_pages(where)
         check_images(self.names, np.array([missing for _, missing in views]), self.rows, where.start)
         if number < self.n_cached:
             self._cache[number] = views
         return [Z for Z, _ in views]
 
-    def forget_pages(self):
+    def forget_pages(self, where):
+        rows = self.row_numbers(where)
         for array in self.arrays:
-            forget_pages(array)
+            forget_pages(array, rows)
 
     def sweep(self, work):
         """Yield ``work(rows, Zs)`` for every block, in order."""

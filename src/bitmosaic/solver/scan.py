@@ -83,12 +83,14 @@ def _scan_view(name, array, rows, n_threads, root):
     present = np.empty(n, bool)
 
     def look(block):
-        X = read_rows(array, block if rows is None else rows[block], exact_dtype(array))
+        numbers = np.arange(block.start, block.stop) if rows is None else rows[block]
+        X = read_rows(array, block if rows is None else numbers, exact_dtype(array))
         present[block] = check_rows(name, X, rows, block.start)
-        forget_pages(array)
         if not present[block].all():
             X = X[present[block]]
-        return Moments(X), Moments(X, root=True) if root and X.min(initial=0) >= 0 else None
+        found = Moments(X), Moments(X, root=True) if root and X.min(initial=0) >= 0 else None
+        forget_pages(array, numbers)
+        return found
 
     plain, rooted = Moments(np.empty((0, width))), Moments(np.empty((0, width)))
     for part, rooted_part in in_order(look, row_ranges(n, rows_per_block([width])), n_threads):

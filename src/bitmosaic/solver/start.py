@@ -4,35 +4,27 @@ A start looks at a sample of the training rows and returns one matrix (l, K) per
 Σ_v Z_v P_v, taken over all rows in the same pass as always.
 """
 
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackError, eigsh
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
 
 from bitmosaic.embedding import squared_distances, squares
 from bitmosaic.solver.blocks import Blocks, side_by_side
+from bitmosaic.solver.kmeans import ITER, kmeans
 from bitmosaic.threads import in_order, row_ranges
 
 WHITENED = 200  # directions of a view that are kept
-RIDGE, RIDGE_ROWS = 0.03, 2000  # of their mean eigenvalue; less in proportion where there are more rows
-DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS = 4, 128
+RIDGE, RIDGE_ROWS = 0.1, 60  # of their mean eigenvalue: 60 / rows, at most 0.1
+DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS = 5, 128
+AGREEMENT_EXPONENT = 0.25  # 0 is what the views have in common, as it is; more, and weak agreement counts less
 PLAIN_COLUMNS = 64  # to which a wider view is reduced where plain distances are enough
 PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER = 2000, 10
 COPY_EXPONENT = 12  # likeness of 0.95 is half a copy, of 0.8 none
 USEFUL, LEAST_SHARE = 0.25, 0.01
-SEEDING_ROWS, SEEDING_ROWS_PER_CLUSTER = 5000, 5
-SEEDING_WORK = 2_000_000  # rows × clusters × fits
-LLOYD_WORK = 200_000_000  # rows × clusters × rounds of a fit
-FITS_TO_ALL = 4
-ROUGH_ITER = 50  # of a fit that only shows how good its seeding is
-ITER, LARGE_ITER = 300, 100  # of one that counts, at most; to all rows, after rough ones
-FEW_SEEDINGS = 4
+FEW_SEEDINGS, FEW_ROUNDS = 4, 10
 APART = 0.4  # mean silhouette from which on clusters stand apart
 
 
@@ -103,7 +95,7 @@ def consensus_start(blocks, rows, consensus, K, n_clusters, n_init, rng):
         count = min(DIRECTIONS_PER_CLUSTER * n_clusters, MOST_DIRECTIONS)
         directions = agreed_directions(consensus.gram, consensus.views, whiteners, shares, count, rng)
         Y = place(blocks, rows, directions)
-        labels = kmeans(on_the_sphere(Y), n_clusters, n_init, rng, blocks.n_threads).labels_
+        labels = kmeans(on_the_sphere(Y), n_clusters, n_init, rng, blocks.n_threads)
     else:
         directions = telling_directions(blocks, rows, whiteners, labels, n_clusters)
     rotation = random_rotation(directions[0].shape[1], K, rng)
@@ -117,7 +109,7 @@ def whitener(gram, n_rows):
     """
     w, U = np.linalg.eigh(gram)  # unlike SciPy's, it lets other threads work
     w, U = np.maximum(w[-WHITENED:], 0), U[:, -WHITENED:]
-    shrunk = w + RIDGE * min(1, RIDGE_ROWS / n_rows) * w.mean()
+    shrunk = w + min(RIDGE, RIDGE_ROWS / n_rows) * w.mean()
     return U / np.sqrt(np.where(shrunk > 0, shrunk, 1))
 
 
@@ -147,7 +139,7 @@ def agreed_directions(gram, views, whiteners, shares, count, rng):
     """
     scale = np.repeat(np.sqrt(shares), [view.stop - view.start for view in views])
     w, U = top_eigenvectors(gram * np.outer(scale, scale), min(count, len(gram)), rng)
-    U = scale[:, None] * U * (np.sqrt(np.maximum(w, 0)) / shares.sum())
+    U = scale[:, None] * U * (np.maximum(w, 0) ** AGREEMENT_EXPONENT / shares.sum())
     return [W @ U[view] for W, view in zip(whiteners, views, strict=True)]
 
 
@@ -155,10 +147,8 @@ def telling_directions(blocks, rows, whiteners, labels, n_clusters):
     """The directions T_v (l, c) that predict the labels: ridge regression of the clusters' indicators on what is
     whitened of each view."""
     indicators = np.eye(n_clusters)[labels] - np.bincount(labels, minlength=n_clusters) / len(labels)
-    totals = [np.zeros((len(W), n_clusters)) for W in whiteners]
-    for parts in blocks.sweep_some(lambda which, Zs: [Z.T @ indicators[which] for Z in Zs], rows):
-        for total, part in zip(totals, parts, strict=True):
-            total += part
+    parts = blocks.sweep_some(lambda which, Zs: [Z.T @ indicators[which] for Z in Zs], rows)
+    totals = [sum(of_view) for of_view in zip(*parts, strict=True)]
     return [W @ (W.T @ total) / len(whiteners) for W, total in zip(whiteners, totals, strict=True)]
 
 
@@ -174,36 +164,6 @@ def on_the_sphere(Y):
     return Y / np.maximum(np.linalg.norm(Y, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 
 
-def kmeans(X, n_clusters, n_init, rng, n_threads, max_iter=ITER):
-    """scikit-learn's KMeans: the best of `n_init` rough fits to some rows, then the best few fitted to all rows.
-
-    With many clusters, where one fit takes long and seedings differ little, there are fewer fits and rounds.
-    """
-    few = max(SEEDING_ROWS, SEEDING_ROWS_PER_CLUSTER * n_clusters)
-    some = X if len(X) <= few else X[np.sort(rng.choice(len(X), few, replace=False))]
-    n_init = max(1, min(n_init, SEEDING_WORK // (len(some) * n_clusters)))
-
-    def fit(start):
-        # Its sums depend on the number of threads; fewer distinct points than clusters are reported later on.
-        rows, init, seed, rounds = start
-        with threadpool_limits(limits=1):
-            return KMeans(n_clusters, init=init, n_init=1, max_iter=rounds, random_state=seed).fit(rows)
-
-    def inertia(fit):
-        return fit.inertia_ if some is X else squared_distances(X, fit.cluster_centers_).min(1).sum(dtype=np.float64)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        seeds = rng.integers(2**31, size=n_init).tolist()
-        max_iter = max(1, min(max_iter, LLOYD_WORK // (len(X) * n_clusters)))
-        rounds = max_iter if some is X else max(1, min(ROUGH_ITER, LLOYD_WORK // (len(some) * n_clusters)))
-        fits = sorted(in_order(fit, [(some, "k-means++", seed, rounds) for seed in seeds], n_threads), key=inertia)
-        if some is not X:
-            best = [(X, rough.cluster_centers_, 0, min(max_iter, LARGE_ITER)) for rough in fits[:FITS_TO_ALL]]
-            fits = sorted(in_order(fit, best, n_threads), key=inertia)
-    return fits[0]
-
-
 # ---- clusters that stand apart
 
 
@@ -216,7 +176,7 @@ class PlainViews:
 
     def __call__(self, rows):
         """Of the rows at some sorted positions: a list of (n, ≤ 64) float32, NaN where missing."""
-        return [self.view(v, rows) for v in range(len(self.maps))]
+        return list(in_order(lambda v: self.view(v, rows), range(len(self.maps)), self.n_threads))
 
     def view(self, v, rows):
         embedding, R, parts = self.blocks.embeddings[v], self.maps[v], []
@@ -224,7 +184,7 @@ class PlainViews:
             X, missing = embedding.normalise(*self.blocks.raw(v, rows[some]))
             parts.append(X if R is None else X @ R)
             parts[-1][missing] = np.nan
-            self.blocks.forget_pages()
+            self.blocks.forget_pages(rows[some])
         return np.concatenate(parts)
 
 
@@ -263,8 +223,8 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
         return None
     scales = balanced(plain, shares)
     plain = [scale * X[complete] for scale, X in zip(scales, plain, strict=True)]
-    for seedings, rounds, enough in ((min(n_init, FEW_SEEDINGS), ROUGH_ITER, 0.5 * APART), (n_init, ITER, APART)):
-        found = kmeans(np.hstack(plain), n_clusters, seedings, rng, plain_views.n_threads, rounds).labels_
+    for fits, rounds, enough in ((min(n_init, FEW_SEEDINGS), FEW_ROUNDS, 0.5 * APART), (n_init, ITER, APART)):
+        found = kmeans(np.hstack(plain), n_clusters, fits, rng, plain_views.n_threads, rounds)
         if len(np.unique(found)) < n_clusters:
             return None
         means = [np.stack([X[found == j].mean(0) for j in range(n_clusters)]) for X in plain]
@@ -279,9 +239,10 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
 
 def silhouette(X, means, labels):
     """The simplified silhouette of each row, averaged."""
-    distances = np.sqrt(squared_distances(X, means))
-    own = distances[np.arange(len(X)), labels]
-    distances[np.arange(len(X)), labels] = np.inf
-    second = distances.min(1)
+    distances = squared_distances(X, means)
+    rows = np.arange(len(X))
+    own = np.sqrt(distances[rows, labels])
+    distances[rows, labels] = np.inf
+    second = np.sqrt(distances.min(1))
     larger = np.maximum(own, second)
     return float(np.mean((second - own) / np.where(larger > 0, larger, 1)))

@@ -27,7 +27,7 @@ START_ROWS, START_ROWS_PER_CLUSTER = 20_000, 50  # on which the start's k-means 
 FELT_COUPLING = 0.15  # of what all the views together say
 PAPER_COUPLING = 1e-5
 CLUSTER_ITER, FINAL_ITER = 10, 50  # rounds of centroids and assignment, in each iteration and on all codes
-ROUND_WORK, FINAL_WORK = 2000, 10_000  # rounds × clusters: many clusters have fewer rounds
+ROUND_WORK, FINAL_WORK = 2000, 5000  # rounds × clusters: many clusters have fewer rounds
 
 
 @dataclass(frozen=True)

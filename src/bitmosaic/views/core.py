@@ -95,15 +95,21 @@ def exact_dtype(array: Rows) -> Any:
     return np.float32 if np.can_cast(np.dtype(array.dtype), np.float32) else np.float64
 
 
-def forget_pages(array: Rows) -> None:
-    """Let go of the pages of a memory map that have been read: they stay in the system's cache, not in this process.
+def forget_pages(array: Rows, rows: np.ndarray) -> None:
+    """Let go of the pages of a memory map between the first and the last of some sorted rows that have been read.
 
-    Not for copy-on-write maps, where that would undo the user's changes.
+    They stay in the system's cache, not in this process. Not for copy-on-write maps, where that would undo the user's
+    changes.
     """
-    if isinstance(array, np.memmap) and array.mode in ("r", "r+") and hasattr(mmap, "MADV_DONTNEED"):
-        mapped = getattr(array, "_mmap", None)
-        if mapped is not None:
-            mapped.madvise(mmap.MADV_DONTNEED)
+    if not (isinstance(array, np.memmap) and array.mode in ("r", "r+") and hasattr(mmap, "MADV_DONTNEED")):
+        return
+    mapped = getattr(array, "_mmap", None)
+    if mapped is None or not len(rows):
+        return
+    first, last = np.lib.array_utils.byte_bounds(array[rows[0] : rows[-1] + 1])
+    start = np.frombuffer(mapped, np.uint8).ctypes.data
+    begin = (first - start) // mmap.PAGESIZE * mmap.PAGESIZE
+    mapped.madvise(mmap.MADV_DONTNEED, begin, last - start - begin)
 
 
 def is_numeric(dtype: np.dtype) -> bool:

@@ -43,6 +43,10 @@ def test_all_contestants_find_the_clusters_and_tell_what_it_took(folder, tmp_pat
     told = json.loads((out / "speed.json").read_text())
     assert told["machine"]["threads"] == 1
     assert told["machine"]["float32_matrix_product"] > 1e8
+    encoding = told["machine"]["encoding"]
+    products = 2 * (16 * 180 + 2 * 180 * 128)  # 180 anchors, a fifth of the rows; neither view is reduced
+    assert encoding["operations_per_second"] == pytest.approx(products * encoding["rows_per_second"])
+    assert "rows/s, its matrix products at" in " ".join(done.output.split())
     assert [(r["method"], r["n_clusters"]) for r in told["results"]] == [(m, c) for c in (5, 8) for m in METHODS]
     for r in told["results"]:
         assert 0 < r["seconds"] < 60

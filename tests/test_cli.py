@@ -86,11 +86,14 @@ def test_bench_features_tells_how_far_it_is(tmp_path):
 
 def test_bench_memory_stays_under_its_limit():
     pytest.importorskip("resource")
-    done = run("bench", "memory", "--rows", 20_000, "--clusters", 4, "--limit", "400MB")
+    done = run("bench", "memory", "--rows", "20_000,5000", "--clusters", 4, "--limit", "400MB")
     assert done.returncode == 0, done.stderr
-    peak = float(done.stdout.split("above the start:")[1].split()[0].replace(",", ""))
-    assert 10 < peak < 500  # the limit, the outputs, and compiled kernels
-    assert float(done.stdout.split("planted clusters")[1]) > 0.99
+    lines = [line.split() for line in done.stdout.splitlines() if line.strip().startswith(("5,000", "20,000"))]
+    assert [line[:2] for line in lines] == [["5,000", "9"], ["20,000", "36"]]
+    for _, _, seconds, peak, _, nmi in lines:
+        assert float(seconds) > 0
+        assert 10 < float(peak) < 500  # the limit, the outputs, and compiled kernels
+        assert float(nmi) > 0.99
 
 
 @pytest.mark.parametrize(
@@ -100,6 +103,7 @@ def test_bench_memory_stays_under_its_limit():
         (["bench", "quality"], "nothing to measure"),
         (["bench", "quality", "--blobs", "--methods", "kmeans"], "Add it to --methods"),
         (["bench", "memory", "--rows", "2000", "--limit", "1MB"], "memory_limit must be at least"),
+        (["bench", "memory", "--rows", "999,2000"], "at least 1000; got 999"),
         (["bench", "memory", "--rows", "2000", "--limit", "lots"], "such as '512MB'"),
     ],
 )

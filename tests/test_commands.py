@@ -109,6 +109,21 @@ def test_evaluate_and_info_tell_about_a_run(place):
     assert "lbp" in json.loads(run("info", "--json", cwd=place).stdout)["extractors"]
 
 
+def test_info_plans_a_fit_of_a_views_folder_a_file_or_a_run(place):
+    done = run("info", "run", "--plan", "--clusters", 3, "--threads", 1, cwd=place)
+    title, time, memory, disk = done.stdout.splitlines()
+    assert title == "36 rows of ch (64), hog (1152) into 3 clusters, 1 thread"
+    assert time.startswith("time")
+    assert time.count(" s") == 4
+    assert memory.startswith("memory")
+    assert "views as float32 175 kB" in disk
+    np.save(place / "one.npy", np.zeros((500, 20), np.float32))
+    plan = json.loads(run("info", "one.npy", "--plan", "--preset", "fast", "--json", cwd=place).stdout)
+    assert plan["views_bytes"] == 500 * 20 * 4
+    assert plan["n_clusters"] == 10
+    assert plan["seconds"] > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -119,6 +134,11 @@ def test_evaluate_and_info_tell_about_a_run(place):
         (["cluster", "photos", "-c", 3, "--view", "deep=photos/none.onnx", "--out", "x"], "none.onnx"),
         (["predict", "photos", "photos"], "A run folder has a manifest.json"),
         (["evaluate", "run", "--labels", "nowhere.csv"], "there is no file nowhere.csv"),
+        (["info", "--plan"], "A plan needs views; no path was given"),
+        (["info", "nowhere", "--plan"], "nowhere"),
+        (["info", "run", "--plan", "-c", 99], "n_samples=36 should be >= n_clusters=99"),
+        (["info", "run", "--plan", "--preset", "slow"], "'preset' parameter"),
+        (["info", "run", "--plan", "--memory-limit", "lots"], "such as '512MB'"),
         (["info", "photos"], "A run folder has a manifest.json"),
         (["fit", "photos/disc", "-c", 2, "--out", "x"], "holds none"),
     ],

@@ -243,14 +243,31 @@ def evaluate(
 
 @app.command()
 def info(
-    run: Annotated[Path | None, typer.Argument(help="A run folder; without it, this installation.")] = None,
+    path: Annotated[
+        Path | None,
+        typer.Argument(help="A run folder; with --plan, a views folder or file. Without it, this installation."),
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="How long a fit of these views will take, and how much memory and disk.")
+    ] = False,
+    clusters: Annotated[int, typer.Option("--clusters", "-c", min=1, help="With --plan: how many clusters.")] = 10,
+    preset: Annotated[str, typer.Option(help="With --plan: default or fast, as in HSIC(preset=…).")] = "default",
+    memory_limit: Memory = None,
+    threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """What a run folder holds, or what this installation can do."""
-    if run is not None:
+    """What a run folder holds, what a fit will take (--plan), or what this installation can do.
+
+    A plan times the solver for a few seconds on random rows of the same widths: let the machine be as busy as it will
+    be. Reading views that are not in the system's cache yet comes on top.
+    """
+    if plan:
+        _print_plan(path, clusters, preset, memory_limit, threads, as_json)
+        return
+    if path is not None:
         from bitmosaic.run import Run
 
-        _print_run(Run(run), as_json)
+        _print_run(Run(path), as_json)
         return
     import platform
 
@@ -286,6 +303,18 @@ def demo(
     _print_run(run, as_json=False)
     typer.echo(f"{run.model.codes_.nbytes / 1000:.0f} kB of codes stand for {features / 1e6:.0f} MB of features.")
     typer.echo(f"Next: bitmosaic predict {run.folder} PICTURES, or bitmosaic cluster PICTURES --clusters 10")
+
+
+def _print_plan(
+    path: Path | None, clusters: int, preset: str, memory_limit: str | None, threads: int | None, as_json: bool
+) -> None:
+    from bitmosaic import pipeline
+    from bitmosaic.errors import ParameterError
+
+    if path is None:
+        raise ParameterError("A plan needs views; no path was given. Write: bitmosaic info VIEWS --plan --clusters K")
+    estimate = pipeline.plan(path, clusters, preset=preset, memory_limit=memory_limit, n_threads=threads)
+    typer.echo(json.dumps(estimate.as_json()) if as_json else str(estimate))
 
 
 def _scores_line(scores: dict[str, float]) -> str:

@@ -12,7 +12,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
 from bitmosaic import fitted_views, hsic_file
-from bitmosaic.errors import ParameterError, ViewMismatchError
+from bitmosaic.errors import InvalidDataError, ParameterError, ViewMismatchError
+from bitmosaic.estimate import Estimate, check_dims, estimate
 from bitmosaic.model_file import complete, read_model, write_model
 from bitmosaic.parameters import check_enough, check_fitted, check_parameters, generator
 from bitmosaic.solver.memory import parse_memory
@@ -243,6 +244,21 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             progress(n_steps, n_steps)
         self._warn(trained.converged)
         return self
+
+    def estimate(self, n, dims) -> Estimate:
+        """How long a fit of `n` rows will take, and how much memory and disk, without any data.
+
+        `dims` are the columns of the views: a list, or a dict of name -> columns. The solver is timed for a few seconds
+        on random rows, so the machine should be as busy as it will be. Not in it: the time to read files that are not
+        in the system's cache yet, and to compile kernels the first time after an installation. How often clusters
+        change until they stay depends on the data; n_clusters must be a number.
+        """
+        if not isinstance(n, int | np.integer):
+            raise InvalidDataError(f"n must be a whole number of rows; got {n!r}.")
+        options = self.check(n)
+        if options.n_clusters is None:
+            raise ParameterError("An estimate needs a number of clusters; got n_clusters='auto'. Guess one.")
+        return estimate(int(n), check_dims(dims), options)
 
     def check(self, n_samples):
         """Refuse parameters that cannot work for so many samples; returns them as the solver takes them."""

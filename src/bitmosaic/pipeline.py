@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, MissingFileError
+from bitmosaic.estimate import Estimate
 from bitmosaic.extraction import (
     BATCH,
     DEFAULT_VIEWS,
@@ -115,9 +116,7 @@ def fit(
     progress: Progress = quiet,
 ) -> Run:
     """A views folder (or any file that `read_views` reads) -> a run folder. Pictures are drawn if they can be found."""
-    where = Path(views_folder).resolve()
-    if (where / "views" / RECIPE).is_file():  # a run folder
-        where = where / "views"
+    where = find_views(views_folder)
     table = read_views(where)
     model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
     model.check(table.n_rows)
@@ -131,6 +130,26 @@ def fit(
                 run.finish("extract", 0.0, images=table.n_rows, skipped=0, views_folder=str(where))
             _cluster_views(run, table, find_source(where, progress), model, progress)
     return run
+
+
+def plan(
+    views_folder: Any,
+    n_clusters: int | str,
+    *,
+    preset: str = "default",
+    memory_limit: str | int | None = None,
+    n_threads: int | None = None,
+) -> Estimate:
+    """What `fit` would take: time, memory and disk, from a calibration of a few seconds."""
+    table = read_views(find_views(views_folder))
+    model = HSIC(n_clusters, preset=preset, memory_limit=memory_limit, n_threads=n_threads)
+    return model.estimate(table.n_rows, dict(zip(table.names, table.widths, strict=True)))
+
+
+def find_views(path: Any) -> Path:
+    """The views folder of a run folder; any other path as it is."""
+    where = Path(path).resolve()
+    return where / "views" if (where / "views" / RECIPE).is_file() else where
 
 
 def find_source(views_folder: Path, progress: Progress = quiet):

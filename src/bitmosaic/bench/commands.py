@@ -59,32 +59,50 @@ def quality(
 
 @bench.command()
 def memory(
-    rows: Annotated[int, typer.Option(min=1000, help="Rows of each view.")] = 1_000_000,
+    rows: Annotated[str, typer.Option(help="Numbers of rows, with commas, each at least 1000.")] = "1_000_000",
     clusters: Annotated[int, typer.Option(min=1, help="Planted clusters.")] = 20,
     limit: Annotated[str, typer.Option(help="The memory_limit of the fit.")] = "512MB",
     train_size: Annotated[str, typer.Option(help="'auto', or a share such as 1.0.")] = "auto",
     folder: Annotated[Path | None, typer.Option(help="Where the views go; a temporary folder otherwise.")] = None,
 ) -> None:
-    """Peak memory of a fit on memory-mapped views (128 + 64 + 256 columns) under a limit."""
+    """Time and peak memory of a fit on memory-mapped views (128 + 64 + 256 columns) under a limit."""
     import tempfile
 
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
+    from rich.table import Table
 
+    from bitmosaic.bench.choices import parse_numbers
     from bitmosaic.bench.memory import make_views, measure
+    from bitmosaic.errors import ParameterError
 
     console = Console()
+    numbers = sorted(set(parse_numbers("--rows", rows)))
+    if numbers[0] < 1000:
+        raise ParameterError(f"--rows must be at least 1000; got {numbers[0]}.")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("rows", "input, MB", "seconds", "peak, MB", "of which labels and codes", "NMI"):
+        table.add_column(name, justify="right")
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        with console.status(f"Writing {rows:,} rows …"):
-            views = make_views(place, rows, clusters)
-        with console.status("Fitting …"):
-            figures = measure(views, clusters, limit, train_size)
-    megabytes = {name: figures[f"{name}_bytes"] / 1e6 for name in ("input", "peak", "output", "start")}
-    console.print(f"input {megabytes['input']:,.0f} MB, memory_limit {limit}, train_size {train_size}")
-    console.print(
-        f"peak resident memory above the start: [bold]{megabytes['peak']:,.0f} MB[/] "
-        f"(labels and codes, {megabytes['output']:,.0f} MB, included; the start had {megabytes['start']:,.0f} MB)"
+        with console.status(f"Writing {numbers[-1]:,} rows …"):
+            views = make_views(place, numbers[-1], clusters)
+        for n_rows in numbers:
+            with console.status(f"Fitting {n_rows:,} rows …"):
+                figures = measure(views, n_rows, clusters, limit, train_size)
+            megabytes = {name: f"{figures[f'{name}_bytes'] / 1e6:,.0f}" for name in ("input", "peak", "output")}
+            table.add_row(
+                f"{n_rows:,}",
+                megabytes["input"],
+                f"{figures['seconds']:.1f}",
+                megabytes["peak"],
+                megabytes["output"],
+                f"{figures['scores']['nmi']:.3f}",
+            )
+    table.caption = (
+        f"memory_limit {limit}, train_size {train_size}; peak: above the {figures['start_bytes'] / 1e6:,.0f} MB of the "
+        "start; NMI against the planted clusters"
     )
-    console.print(f"{figures['seconds']:.0f} s, NMI against the planted clusters {figures['scores']['nmi']:.3f}")
+    console.print(table)
 
 
 @bench.command()
@@ -183,7 +201,7 @@ def speed(
 
     from bitmosaic.bench.choices import choose_methods, parse_numbers
     from bitmosaic.bench.contestants import METHODS
-    from bitmosaic.bench.speed import matrix_speed, measure, write_results
+    from bitmosaic.bench.speed import encoding_speed, matrix_speed, measure, write_results
     from bitmosaic.bench.speed_report import draw, speed_table
     from bitmosaic.terminal import progress_bars
     from bitmosaic.threads import available_threads
@@ -200,11 +218,14 @@ def speed(
             n_threads,
             progress,
         )
-    machine = {"threads": n_threads, "float32_matrix_product": matrix_speed(n_threads)}
+    encoding, most = encoding_speed(data, n_threads), matrix_speed(n_threads)
+    machine = {"threads": n_threads, "float32_matrix_product": most, "encoding": encoding}
     console = Console()
     console.print(speed_table(results))
+    ours = encoding["operations_per_second"]
     console.print(
-        f"{n_threads} threads; a float32 matrix product runs at {machine['float32_matrix_product'] / 1e9:,.0f} GF/s"
+        f"{n_threads} threads; a float32 matrix product runs at {most / 1e9:,.0f} GF/s. HSIC encodes "
+        f"{encoding['rows_per_second']:,.0f} rows/s, its matrix products at {ours / 1e9:,.0f} GF/s ({ours / most:.0%})."
     )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

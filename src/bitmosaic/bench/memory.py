@@ -38,13 +38,14 @@ def make_views(folder, n_rows, n_clusters, seed=0):
     return folder / "views"
 
 
-def measure(views_folder, n_clusters, memory_limit, train_size):
-    """Fit in a fresh process and return its figures."""
+def measure(views_folder, n_rows, n_clusters, memory_limit, train_size):
+    """Fit the first `n_rows` in a fresh process and return its figures."""
     command = [
         sys.executable,
         "-m",
         "bitmosaic.bench.memory",
         str(views_folder),
+        str(n_rows),
         str(n_clusters),
         memory_limit,
         train_size,
@@ -83,10 +84,11 @@ class PeakMemory:
         self._thread.join()
 
 
-def _fit_and_tell(folder, n_clusters, memory_limit, train_size):
+def _fit_and_tell(folder, n_rows, n_clusters, memory_limit, train_size):
     from bitmosaic.hsic import HSIC
 
-    views = read_views(folder)
+    everything, some = read_views(folder), slice(int(n_rows))
+    views = Views(everything.names, tuple(X[some] for X in everything.arrays))
     size = train_size if train_size == "auto" else float(train_size)
     model = HSIC(int(n_clusters), memory_limit=memory_limit, train_size=size, random_state=0)
     with PeakMemory() as memory:
@@ -103,7 +105,7 @@ def _fit_and_tell(folder, n_clusters, memory_limit, train_size):
                 "peak_bytes": memory.peak - memory.start,
                 "output_bytes": outputs,
                 "input_bytes": 4 * views.n_rows * sum(views.widths),
-                "scores": clustering_scores(views.labels, model.labels_),
+                "scores": clustering_scores(np.asarray(everything.labels)[some], model.labels_),
             }
         )
     )

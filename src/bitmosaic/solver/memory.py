@@ -8,7 +8,7 @@ from bitmosaic.embedding import basis_rows
 from bitmosaic.errors import ParameterError
 from bitmosaic.solver.kmeans import FITS_TO_ALL, SCORES
 from bitmosaic.solver.scan import rows_per_block
-from bitmosaic.solver.start import DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS, PLAIN_COLUMNS, WHITENED, plain_sample
+from bitmosaic.solver.start import DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS, PAIRS, PLAIN_COLUMNS, WHITENED, plain_sample
 
 _UNITS = {
     "": 1,
@@ -69,8 +69,10 @@ class Needs:
         consensus = 8 * joint + 16 * own + 16 * white * (white + l) + 32 * l * l * n_threads
         directions = min(DIRECTIONS_PER_CLUSTER * self.n_clusters, MOST_DIRECTIONS, white)
         plain = 12 * m * PLAIN_COLUMNS * plain_sample(self.n_clusters, self.n_start)
-        columns_of_start = max(directions + FITS_TO_ALL, PLAIN_COLUMNS + self.n_clusters)
-        seeding = plain + 12 * self.n_start * columns_of_start + 4 * SCORES * n_threads
+        pairs = min(PAIRS, self.n_start * self.n_clusters)
+        seeding = (
+            plain + 12 * (self.n_start * max(directions + FITS_TO_ALL, PLAIN_COLUMNS) + pairs) + 4 * SCORES * n_threads
+        )
         start = max(min(n_threads, m) * sample, products, consensus, 8 * joint + 16 * own + seeding)
         loop = 8 * l * l * (2 * m + 2)
         return model + codes + block * n_threads + max(start, loop)

@@ -26,6 +26,12 @@ class Model:
     def widths(self):
         return [len(e.offset) for e in self.embeddings]
 
+    @property
+    def products_per_row(self):
+        """Multiplications that encoding a row of all views takes: components, similarities, bits."""
+        reduced = sum(e.basis.size for e in self.embeddings if e.basis is not None)
+        return reduced + sum(e.anchors.size + P.size for e, P in zip(self.embeddings, self.projections, strict=True))
+
     def encode(self, views, numbers, chunk_size=None, n_threads=1):
         """Packed codes of all rows of `views`, which are the fitted views with these `numbers`."""
         with single_threaded_blas():

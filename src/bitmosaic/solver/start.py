@@ -25,6 +25,7 @@ PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER = 2000, 10
 COPY_EXPONENT = 12  # likeness of 0.95 is half a copy, of 0.8 none
 USEFUL, LEAST_SHARE = 0.25, 0.01
 FEW_SEEDINGS, FEW_ROUNDS = 4, 10
+PAIRS = 2**20  # of rows and clusters whose distances are looked at together
 APART = 0.4  # mean silhouette from which on clusters stand apart
 
 
@@ -231,18 +232,24 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
         apart = [silhouette(X, C, found) for X, C in zip(plain, means, strict=True)]
         if np.average(apart, weights=shares) < enough:
             return None
-    distances = np.zeros((len(rows), n_clusters), np.float32)
-    for v, (scale, C) in enumerate(zip(scales, means, strict=True)):
-        distances += np.nan_to_num(squared_distances(scale * plain_views.view(v, rows), C))
-    return distances.argmin(1)
+    labels = np.empty(len(rows), np.int64)
+    for block in row_ranges(len(rows), max(64, PAIRS // n_clusters)):
+        distances = np.zeros((block.stop - block.start, n_clusters), np.float32)
+        for v, (scale, C) in enumerate(zip(scales, means, strict=True)):
+            distances += np.nan_to_num(squared_distances(scale * plain_views.view(v, rows[block]), C))
+        labels[block] = distances.argmin(1)
+    return labels
 
 
 def silhouette(X, means, labels):
     """The simplified silhouette of each row, averaged."""
-    distances = squared_distances(X, means)
-    rows = np.arange(len(X))
-    own = np.sqrt(distances[rows, labels])
-    distances[rows, labels] = np.inf
-    second = np.sqrt(distances.min(1))
-    larger = np.maximum(own, second)
-    return float(np.mean((second - own) / np.where(larger > 0, larger, 1)))
+    total = 0.0
+    for block in row_ranges(len(X), max(64, PAIRS // len(means))):
+        distances = squared_distances(X[block], means)
+        own_place = np.arange(len(distances)), labels[block]
+        own = np.sqrt(distances[own_place])
+        distances[own_place] = np.inf
+        second = np.sqrt(distances.min(1))
+        larger = np.maximum(own, second)
+        total += ((second - own) / np.where(larger > 0, larger, 1)).sum(dtype=np.float64)
+    return total / len(X)

@@ -9,7 +9,7 @@ import numpy as np
 from bitmosaic.embedding import basis_rows, fit_embedding, normalisation, principal_basis
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.solver.blocks import Blocks
-from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
+from bitmosaic.solver.clustering import Problem, best_of, refine
 from bitmosaic.solver.how_many import ClusterCounts, how_many, most_clusters
 from bitmosaic.solver.loop import Settings, encode, learn
 from bitmosaic.solver.memory import Needs
@@ -81,10 +81,7 @@ def train(views, options, rng, report: Callable[[str], None]):
 
 def _train(views, o, rng, report):
     n = views.n_rows
-    most = min(o.n_anchors, most_anchors(o, o.n_train))
-    most_found = o.n_clusters or most_clusters(o.n_train)
-    n_start = min(o.n_train, max(START_ROWS, START_ROWS_PER_CLUSTER * most_found))
-    needs = Needs(views.widths, o.n_components, most, o.n_bits, most_found, n_start, o.n_train)
+    needs = memory_needs(views.widths, o)
     n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
 
     report(f"looking through {o.n_train} of {n} rows of {len(views)} views")
@@ -131,7 +128,7 @@ def _train(views, o, rng, report):
     )
     blocks.centre(n_present)
 
-    start_rows = np.sort(rng.choice(len(rows), n_start, replace=False))
+    start_rows = np.sort(rng.choice(len(rows), needs.n_start, replace=False))
     counts = None
     if o.start == "consensus" or o.n_clusters is None:
         joint, slices = blocks.joint_gram()
@@ -165,7 +162,7 @@ def _train(views, o, rng, report):
         blocks if len(rows) == n else Blocks(views, blocks.embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
     )
     codes = encode(everything, projections, learned.weights)
-    clustering = final_clusters(codes, learned.clustering, o, rng)
+    clustering = final_clusters(codes, learned.clustering.Q, o, rng)
     model = Model(blocks.embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
     return Trained(
         model,
@@ -177,6 +174,14 @@ def _train(views, o, rng, report):
         learned.converged,
         counts,
     )
+
+
+def memory_needs(widths, o):
+    """What decides how much memory a fit of views with these columns takes."""
+    n_anchors = min(o.n_anchors, most_anchors(o, o.n_train))
+    n_clusters = o.n_clusters or most_clusters(o.n_train)
+    n_start = min(o.n_train, max(START_ROWS, START_ROWS_PER_CLUSTER * n_clusters))
+    return Needs(tuple(widths), o.n_components, n_anchors, o.n_bits, n_clusters, n_start, o.n_train)
 
 
 def choose_anchors(present, o, rng):
@@ -281,11 +286,11 @@ def typical_bit_weight(norm, n):
     return 0.5 / np.sqrt(n) if norm == "l21" else 1.0
 
 
-def final_clusters(codes, learned: Clustering, o, rng):
-    """Clusters of all codes: from the learned centroids on, or from the best seeding where none were learned."""
+def final_clusters(codes, Q, o, rng):
+    """Clusters of all codes: from the learned centroids Q on, or from the best seeding where none were learned."""
     balance = o.balance * len(codes) * typical_bit_weight(o.norm, len(codes))
     problem = Problem(codes, make_norm(o.norm, o.n_bits), balance, n_threads=o.n_threads)
     rounds = max(5, min(FINAL_ITER, FINAL_WORK // o.n_clusters))
     if o.joint:
-        return refine(problem, learned.Q, rounds)
+        return refine(problem, Q, rounds)
     return best_of(problem, o.n_clusters, o.n_init, rounds, rng)

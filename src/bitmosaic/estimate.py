@@ -1,0 +1,167 @@
+"""Shapes of the views -> what a fit of them is going to take: seconds, memory and disk.
+
+Time is rehearsed: the same solver learns from two small sets of random rows of the same widths, and encodes one.
+Learning grows in a straight line with the rows that are learned from, encoding and the last clusters with all rows.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bitmosaic.codes import unpack
+from bitmosaic.errors import InvalidDataError
+from bitmosaic.solver.memory import Needs
+from bitmosaic.solver.scan import rows_per_block
+from bitmosaic.solver.train import Options, final_clusters, memory_needs, train
+from bitmosaic.views import Views
+
+ROWS, BYTES = 12_000, 200_000_000  # of the larger rehearsal, at most
+WARM_ROWS = 300
+FILE_HEAD = 8000  # bytes of a model file beside its arrays, about
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a fit is going to take, on a machine that stays as busy as it is."""
+
+    n_rows: int
+    widths: dict[str, int]  # columns of each view
+    n_clusters: int
+    n_train: int  # rows that are learned from
+    n_threads: int  # as many as the memory limit leaves room for
+    learning: float  # seconds
+    encoding: float
+    clustering: float  # of all codes, at the end
+    working_bytes: int  # allocated at the peak, beside input and output
+    output_bytes: int  # codes and labels
+    views_bytes: int  # on disk, as float32
+    model_bytes: int  # on disk, with codes and labels
+
+    @property
+    def seconds(self) -> float:
+        return self.learning + self.encoding + self.clustering
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.working_bytes + self.output_bytes
+
+    @property
+    def disk_bytes(self) -> int:
+        return self.views_bytes + self.model_bytes
+
+    def as_json(self) -> dict[str, Any]:
+        totals = {"seconds": self.seconds, "memory_bytes": self.memory_bytes, "disk_bytes": self.disk_bytes}
+        return totals | asdict(self)
+
+    def __str__(self) -> str:
+        views = ", ".join(f"{name} ({width})" for name, width in self.widths.items())
+        threads = f"{self.n_threads} thread{'s' if self.n_threads > 1 else ''}"
+        seconds = {"learning": self.learning, "encoding": self.encoding, "clustering": self.clustering}
+        memory = {"working": self.working_bytes, "codes and labels": self.output_bytes}
+        disk = {"views as float32": self.views_bytes, "model, codes and labels": self.model_bytes}
+        lines = (
+            ("time", in_time(self.seconds), ", ".join(f"{part} {in_time(s)}" for part, s in seconds.items())),
+            ("memory", in_bytes(self.memory_bytes), ", ".join(f"{part} {in_bytes(b)}" for part, b in memory.items())),
+            ("disk", in_bytes(self.disk_bytes), ", ".join(f"{part} {in_bytes(b)}" for part, b in disk.items())),
+        )
+        title = f"{self.n_rows:,} rows of {views} into {self.n_clusters:,} clusters, {threads}"
+        return "\n".join([title, *(f"{what:8}{much:>8}   {parts}" for what, much, parts in lines)])
+
+
+def in_time(seconds: float) -> str:
+    """0.8 s, 12 s, 3.4 min, 11 h: no more digits than an estimate has."""
+    size, unit = next((s, u) for s, u in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= 2 * s or s == 1)
+    return f"{seconds / size:.{0 if seconds >= 10 * size else 1}f} {unit}"
+
+
+def in_bytes(count: int) -> str:
+    """12 kB, 3.4 MB, 120 GB"""
+    size, unit = next((10**p, u) for p, u in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")) if count >= 10**p or p == 3)
+    return f"{count / size:.{0 if count >= 10 * size else 1}f} {unit}"
+
+
+def check_dims(dims: Any) -> dict[str, int]:
+    """Columns of each view by its name, from a list or a dict of them."""
+    listed = list(dims) if isinstance(dims, Iterable) else []
+    named = dict(dims) if isinstance(dims, Mapping) else {f"view{v}": width for v, width in enumerate(listed)}
+    if not named or not all(isinstance(width, int | np.integer) and width > 0 for width in named.values()):
+        raise InvalidDataError(f"dims must be the columns of each view, such as [512, 128]; got {dims}.")
+    return {name: int(width) for name, width in named.items()}
+
+
+def estimate(n: int, widths: dict[str, int], o: Options) -> Estimate:
+    """Of a fit of `n` rows, whose views have these columns, with these options and a number of clusters."""
+    needs = memory_needs(widths.values(), o)
+    n_threads, left = needs.plan(o.memory_limit, o.n_threads)
+    cached = min(left, cache_bytes(needs))
+    seconds = rehearse(n, needs, replace(o, n_threads=n_threads), cached / cache_bytes(needs))
+    output_bytes = n * (o.n_bits // 8 + 4)
+    return Estimate(
+        n_rows=n,
+        widths=dict(widths),
+        n_clusters=needs.n_clusters,
+        n_train=o.n_train,
+        n_threads=n_threads,
+        learning=seconds[0],
+        encoding=seconds[1],
+        clustering=seconds[2],
+        working_bytes=needs.fixed(n_threads) + cached + 8 * n,  # labels before, distances
+        output_bytes=output_bytes,
+        views_bytes=4 * n * sum(needs.widths),
+        model_bytes=model_bytes(needs) + output_bytes,
+    )
+
+
+def rehearse(n: int, needs: Needs, o: Options, cached: float) -> tuple[float, float, float]:
+    """Seconds for learning, for encoding and for the last clusters of `n` rows, if that share of ψ(X) is `cached`."""
+    rng = np.random.default_rng(0)
+    n_large = min(needs.n_train, max(ROWS, 2 * needs.n_clusters), max(2 * WARM_ROWS, BYTES // (4 * sum(needs.widths))))
+    X = [np.abs(rng.standard_normal((n_large, d), dtype=np.float32)) for d in needs.widths]
+    learn(X, min(n_large, max(WARM_ROWS, needs.n_clusters)), o, cached)  # compiled kernels are loaded, threads started
+    seconds, model = learn(X, n_large, o, cached)
+    if n_large < needs.n_train:
+        n_small = max(n_large // 2, needs.n_clusters)
+        per_row = max(seconds - learn(X, n_small, o, cached)[0], 0) / (n_large - n_small)
+        seconds += per_row * (needs.n_train - n_large)
+
+    others = Views(names(X), tuple(np.ascontiguousarray(x[:, ::-1]) for x in X))  # rows the model has not seen
+    start = time.perf_counter()
+    codes = model.encode(others, list(range(len(X))), n_threads=o.n_threads)
+    middle = time.perf_counter()
+    final_clusters(codes, unpack(model.centers, np.int8), replace(o, n_clusters=needs.n_clusters), rng)
+    end = time.perf_counter()
+    return seconds, (middle - start) * n / n_large, (end - middle) * n / n_large
+
+
+def learn(X, n_rows, o, cached):
+    """Seconds of a fit to the first rows, and its model."""
+    views = Views(names(X), tuple(x[:n_rows] for x in X))
+    needs = memory_needs(views.widths, replace(o, n_train=n_rows))
+    limit = needs.fixed(o.n_threads) + int(cached * cache_bytes(needs)) + 1
+    options = replace(o, n_train=n_rows, memory_limit=limit)
+    start = time.perf_counter()
+    trained = train(views, options, np.random.default_rng(0), lambda message: None)
+    return time.perf_counter() - start, trained.model
+
+
+def names(X):
+    return tuple(f"view{v}" for v in range(len(X)))
+
+
+def cache_bytes(needs: Needs) -> int:
+    """All blocks of ψ(X) of the training rows."""
+    step = rows_per_block(needs.widths)
+    return -(-needs.n_train // step) * step * 4 * needs.n_anchors * len(needs.widths)
+
+
+def model_bytes(needs: Needs) -> int:
+    """A model file, without codes and labels."""
+    l, K = needs.n_anchors, needs.n_bits
+    total = FILE_HEAD + needs.n_clusters * K // 8 + 8 * K
+    for d in needs.widths:
+        k = min(d, needs.n_components or d)
+        total += 12 * d + 4 * l * (k + 1 + K) + (4 * d * k if k < d else 0)
+    return total

@@ -184,6 +184,13 @@ def test_an_objective_that_still_falls_is_a_warning():
         HSIC(4, max_iter=2, **SMALL).fit(NOISY)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_perfect_fit_whose_loss_shrinks_towards_nothing_is_no_warning():
+    rng = np.random.default_rng(0)
+    y = rng.integers(5, size=3000)
+    HSIC(5, random_state=0).fit(8 * np.eye(5, 32)[y] + rng.normal(size=(3000, 32)))
+
+
 @pytest.mark.parametrize("start", ["consensus", "rotation"])
 def test_as_many_samples_as_clusters_are_a_cluster_each(start):
     model = HSIC(7, start=start, **SMALL).fit(VIEWS["a"][:7])

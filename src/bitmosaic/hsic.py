@@ -24,7 +24,7 @@ from bitmosaic.views import as_views
 AUTO_TRAIN_SIZE, AUTO_TRAIN_ROWS_PER_CLUSTER = 20_000, 20
 FAST = {"n_anchors": 150, "n_components": 32, "train_size": 4000, "max_iter": 5, "n_init": 3}
 FIXED_STEPS = 4  # that a fit reports beside its iterations
-UNSETTLED = 0.1  # a larger fall of the objective in the last iteration is worth a warning
+UNSETTLED = 0.1  # a fall of the objective in the last iteration, of what it was after the first, worth a warning
 
 
 class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -79,7 +79,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         ones are damped where there are several views. None takes all columns as they are.
     kernel_width : float, default=1
         The width of the similarities, relative to twice the mean distance to the nearest anchor.
-    max_iter : int, default=6
+    max_iter : int, default=8
         Outer iterations.
     cluster_iter : int or "auto", default="auto"
         Rounds of centroids and assignment inside each; "auto" is 10, and fewer beyond 200 clusters.
@@ -168,7 +168,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         standardize=True,
         n_components=96,
         kernel_width=1.0,
-        max_iter=6,
+        max_iter=8,
         cluster_iter="auto",
         n_init=20,
         tol=1e-4,
@@ -330,7 +330,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                 stacklevel=3,
             )
         ends = [value for _, step, value in self.objective_history_ if step == "α"]
-        if not converged and len(ends) > 1 and ends[-2] - ends[-1] > UNSETTLED * ends[-2]:
+        if not converged and len(ends) > 1 and ends[-2] - ends[-1] > UNSETTLED * ends[0]:
             warnings.warn(
                 f"The objective still fell by {1 - ends[-1] / ends[-2]:.0%} in the last of max_iter={self.max_iter} "
                 "iterations. Raise max_iter.",

@@ -266,16 +266,16 @@ def test_the_paper_settings_can_be_changed():
 
 def test_the_fast_preset_changes_defaults_and_nothing_that_was_given(tmp_path):
     fast = HSIC(30, preset="fast").check(50_000)
-    assert (fast.n_anchors, fast.n_components, fast.n_train, fast.max_iter, fast.n_init) == (150, 32, 4000, 5, 3)
+    assert (fast.n_anchors, fast.n_components, fast.n_train, fast.max_iter, fast.n_init) == (128, 24, 3000, 4, 3)
     given = HSIC(30, preset="fast", n_anchors=50, train_size=0.5, max_iter=7).check(50_000)
-    assert (given.n_anchors, given.n_components, given.n_train, given.max_iter, given.n_init) == (50, 32, 25_000, 7, 3)
+    assert (given.n_anchors, given.n_components, given.n_train, given.max_iter, given.n_init) == (50, 24, 25_000, 7, 3)
     assert HSIC(500, preset="fast").check(50_000).n_train == 10_000  # twenty rows for each cluster
     assert HSIC(30).check(50_000).n_train == 20_000
     assert HSIC(2000).check(50_000).n_train == 40_000
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 80)) + 2 * rng.standard_normal((3, 80))[np.arange(400) % 3]
     model = HSIC(3, preset="fast", random_state=0).fit(X)
-    assert widths_of(model) == [32]
+    assert widths_of(model) == [24]
     assert adjusted_rand_score(np.arange(400) % 3, model.labels_) == 1
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(HSIC.load(tmp_path / "model").predict(X), model.labels_)

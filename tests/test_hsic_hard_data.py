@@ -184,6 +184,16 @@ def test_an_objective_that_still_falls_is_a_warning():
         HSIC(4, max_iter=2, **SMALL).fit(NOISY)
 
 
+def test_a_copy_of_a_wide_view_becomes_a_copy_of_its_components():
+    rng = np.random.default_rng(0)
+    y = np.arange(1500) % 4
+    a, b = (rng.normal(size=(4, d))[y] + 2 * rng.normal(size=(1500, d)) for d in (300, 150))
+    model = HSIC(4, n_components=20, n_anchors=60, random_state=0).fit([a, b, 3 * a])
+    weights = model.view_weights_
+    assert weights[0] == pytest.approx(weights[2], rel=1e-3)
+    assert weights[0] + weights[2] == pytest.approx(weights[1], rel=0.2)  # together they count as one
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_perfect_fit_whose_loss_shrinks_towards_nothing_is_no_warning():
     rng = np.random.default_rng(0)

@@ -21,7 +21,7 @@ COLORS = {
 
 
 def speed_table(results: list[Result]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in ("rows", "clusters", "method", "seconds", "CPU s", "÷ HSIC", "MB", "NMI", "ACC"):
         table.add_column(name, no_wrap=True, justify="left" if name == "method" else "right")
     ours = {(r.n_rows, r.n_clusters): r.seconds for r in results if r.method == REFERENCE}

@@ -103,13 +103,11 @@ def _train(views, o, rng, report):
     anchors = choose_anchors(present, o, rng)  # positions in `rows`, for each view
     warn_if_unlinked(present)
     probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
-    draws = rng.integers(2**31, size=len(views))
+    draw = int(rng.integers(2**31))  # the same for every view: a copy of a view must become a copy of its components
 
     def one_embedding(v):
         of_view = probes[present[v, probes]]
-        return _embedding(
-            views.arrays[v], facts[v], rows, present[v], anchors[v], of_view, o, len(views) > 1, int(draws[v])
-        )
+        return _embedding(views.arrays[v], facts[v], rows, present[v], anchors[v], of_view, o, len(views) > 1, draw)
 
     widest_first = np.argsort(views.widths)[::-1]
     found = dict(zip(widest_first, in_order(one_embedding, widest_first, n_threads), strict=True))

@@ -104,6 +104,9 @@ def test_bench_memory_stays_under_its_limit():
         (["bench", "quality", "--blobs", "--methods", "kmeans"], "Add it to --methods"),
         (["bench", "memory", "--rows", "2000", "--limit", "1MB"], "memory_limit must be at least"),
         (["bench", "memory", "--rows", "999,2000"], "at least 1000; got 999"),
+        (["bench", "memory", "--rows", "2000", "--train-size", "lots"], "a share up to 1.0; got 'lots'"),
+        (["bench", "memory", "--rows", "2000", "--folder", "nowhere"], "a folder that is there; got 'nowhere'"),
+        (["bench", "memory", "--rows", "2000", "--clusters", "3000"], "n_clusters=3000"),
         (["bench", "memory", "--rows", "2000", "--limit", "lots"], "such as '512MB'"),
     ],
 )

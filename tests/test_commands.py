@@ -135,6 +135,8 @@ def test_info_plans_a_fit_of_a_views_folder_a_file_or_a_run(place):
         (["predict", "photos", "photos"], "A run folder has a manifest.json"),
         (["evaluate", "run", "--labels", "nowhere.csv"], "there is no file nowhere.csv"),
         (["info", "--plan"], "A plan needs views; no path was given"),
+        (["info", "run", "--clusters", 5], "go with --plan, which is missing"),
+        (["info", "run/manifest.json"], "is a file. For views, add --plan"),
         (["info", "nowhere", "--plan"], "nowhere"),
         (["info", "run", "--plan", "-c", 99], "n_samples=36 should be >= n_clusters=99"),
         (["info", "run", "--plan", "--preset", "slow"], "'preset' parameter"),

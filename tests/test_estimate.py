@@ -26,9 +26,9 @@ def random_views(n, *widths, seed=0):
 
 
 def test_more_rows_and_more_clusters_take_longer():
-    few, rows, clusters = (
-        HSIC(c, n_threads=1).estimate(n, [8, 4]) for n, c in ((3000, 3), (3_000_000, 3), (3000, 300))
-    )
+    model = HSIC(3, n_threads=1, train_size=3000)
+    few, rows = (model.estimate(n, [8, 4]) for n in (30_000, 3_000_000))
+    clusters = HSIC(300, n_threads=1, train_size=3000).estimate(30_000, [8, 4])
     assert rows.encoding > 10 * few.encoding
     assert rows.clustering > 10 * few.clustering
     assert clusters.learning > few.learning
@@ -36,6 +36,11 @@ def test_more_rows_and_more_clusters_take_longer():
     for estimate in (few, rows, clusters):
         assert min(estimate.learning, estimate.encoding, estimate.clustering) > 0
         assert estimate.seconds == estimate.learning + estimate.encoding + estimate.clustering
+
+
+def test_where_all_rows_are_learned_from_nothing_else_is_to_do():
+    estimate = HSIC(3, n_threads=1).estimate(2000, [8, 4])
+    assert estimate.seconds == estimate.learning > 0
 
 
 @pytest.mark.parametrize("given", [{}, {"preset": "fast"}, {"joint": False}, {"memory_limit": "60MB"}])
@@ -111,10 +116,16 @@ def test_learning_grows_in_a_straight_line_and_the_rest_with_all_rows(monkeypatc
     model = HSIC(3, random_state=0, max_iter=1).fit(random_views(600, 6, 4))._model
     monkeypatch.setattr(estimates, "learn", learn)
     monkeypatch.setattr(estimates, "final_clusters", lambda *arguments: next(clock))
-    monkeypatch.setattr(estimates.time, "perf_counter", lambda: next(clock))  # encoding 1 s, clusters 2 s
+    monkeypatch.setattr(estimates.time, "perf_counter", lambda: next(clock))  # encoding 1 s, 60,000 codes 2 s
     found = HSIC(3).estimate(60_000, [6, 4])
     assert asked == [(n, [(12_000, 6), (12_000, 4)], 1.0) for n in (300, 12_000, 6000)]
-    assert (found.learning, found.encoding, found.clustering) == (5 + 20, 5.0, 10.0)
+    assert (found.learning, found.encoding, found.clustering) == (5 + 20, 5.0, 2.0)
+
+
+def test_a_larger_rehearsal_that_was_no_slower_does_not_make_rows_free(monkeypatch):
+    model = HSIC(3, random_state=0, max_iter=1).fit(random_views(600, 6))._model
+    monkeypatch.setattr(estimates, "learn", lambda X, n_rows, o, cached: (6.0, model))
+    assert HSIC(3, train_size=24_000).estimate(60_000, [6]).learning == 6 + 0.5 * 6
 
 
 @pytest.mark.parametrize(
@@ -179,6 +190,7 @@ def test_sizes_have_two_digits(value, text):
         (HSIC(5), 4, [3], "n_samples=4 should be >= n_clusters=5"),
         (HSIC(5), 100, [], "dims must be the columns of each view"),
         (HSIC(5), 100, {"a": 0}, r"got \{'a': 0\}"),
+        (HSIC(5), 100, [True], r"got \[True\]"),
         (HSIC(5), 100, [2.5], r"got \[2.5\]"),
         (HSIC(5), 100, 64, "got 64"),
         (HSIC(5), 1e6, [64], "n must be a whole number of rows; got 1000000.0"),

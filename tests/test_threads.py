@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -146,6 +147,32 @@ def test_after_an_error_nothing_is_still_at_work():
     finished = list(done)
     time.sleep(0.1)
     assert done == finished
+
+
+def test_work_that_was_waited_for_when_an_interrupt_came_is_over_before_it_is_told(monkeypatch):
+    running = threading.Event()
+
+    def work(i):
+        running.set()
+        time.sleep(0.2)
+        running.clear()
+
+    def interrupted(future, real=Future.result):
+        running.wait(5)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Future, "result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(in_order(work, range(2), 2))
+    assert not running.is_set()
+
+
+def test_results_that_are_dropped_half_way_inside_of_work_do_not_wait_for_themselves():
+    results = in_order(lambda i: i or results.close(), range(3), 2)
+    # The first piece closes the generator that waits for it: an error, but no standstill.
+    with pytest.raises(ValueError, match="generator already executing"):
+        list(results)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -250,8 +250,12 @@ def info(
     plan: Annotated[
         bool, typer.Option("--plan", help="How long a fit of these views will take, and how much memory and disk.")
     ] = False,
-    clusters: Annotated[int, typer.Option("--clusters", "-c", min=1, help="With --plan: how many clusters.")] = 10,
-    preset: Annotated[str, typer.Option(help="With --plan: default or fast, as in HSIC(preset=…).")] = "default",
+    clusters: Annotated[
+        int | None, typer.Option("--clusters", "-c", min=1, help="With --plan: how many clusters. [default: 10]")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="With --plan: default or fast, as in HSIC(preset=…). [default: default]")
+    ] = None,
     memory_limit: Memory = None,
     threads: Threads = None,
     as_json: Json = False,
@@ -261,9 +265,15 @@ def info(
     A plan times the solver for a few seconds on random rows of the same widths: let the machine be as busy as it will
     be. Reading views that are not in the system's cache yet comes on top.
     """
+    from bitmosaic.errors import ParameterError
+
     if plan:
-        _print_plan(path, clusters, preset, memory_limit, threads, as_json)
+        _print_plan(path, clusters or 10, preset or "default", memory_limit, threads, as_json)
         return
+    if (clusters, preset, memory_limit, threads) != (None,) * 4:
+        raise ParameterError("--clusters, --preset, --memory-limit and --threads go with --plan, which is missing.")
+    if path is not None and path.is_file():
+        raise ParameterError(f"info tells of run folders; {path} is a file. For views, add --plan.")
     if path is not None:
         from bitmosaic.run import Run
 

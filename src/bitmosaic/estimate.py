@@ -2,6 +2,7 @@
 
 Time is rehearsed: the same solver learns from two small sets of random rows of the same widths, and encodes one.
 Learning grows in a straight line with the rows that are learned from, encoding and the last clusters with all rows.
+Where all rows are learned from, learning is all there is.
 """
 
 import time
@@ -19,6 +20,8 @@ from bitmosaic.solver.train import Options, final_clusters, memory_needs, train
 from bitmosaic.views import Views
 
 ROWS, BYTES = 12_000, 200_000_000  # of the larger rehearsal, at most
+CODES = 100_000  # that are clustered in the end
+LEAST_SLOPE = 0.5  # seconds of one more row, of the mean of a row: two times that are compared may be noise
 WARM_ROWS = 300
 FILE_HEAD = 8000  # bytes of a model file beside its arrays, about
 
@@ -87,7 +90,8 @@ def check_dims(dims: Any) -> dict[str, int]:
     """Columns of each view by its name, from a list or a dict of them."""
     listed = list(dims) if isinstance(dims, Iterable) else []
     named = dict(dims) if isinstance(dims, Mapping) else {f"view{v}": width for v, width in enumerate(listed)}
-    if not named or not all(isinstance(width, int | np.integer) and width > 0 for width in named.values()):
+    whole = (isinstance(width, int | np.integer) and not isinstance(width, bool) for width in named.values())
+    if not named or not all(whole) or min(named.values()) < 1:
         raise InvalidDataError(f"dims must be the columns of each view, such as [512, 128]; got {dims}.")
     return {name: int(width) for name, width in named.items()}
 
@@ -118,22 +122,31 @@ def estimate(n: int, widths: dict[str, int], o: Options) -> Estimate:
 def rehearse(n: int, needs: Needs, o: Options, cached: float) -> tuple[float, float, float]:
     """Seconds for learning, for encoding and for the last clusters of `n` rows, if that share of ψ(X) is `cached`."""
     rng = np.random.default_rng(0)
-    n_large = min(needs.n_train, max(ROWS, 2 * needs.n_clusters), max(2 * WARM_ROWS, BYTES // (4 * sum(needs.widths))))
-    X = [np.abs(rng.standard_normal((n_large, d), dtype=np.float32)) for d in needs.widths]
+    most = max(2 * WARM_ROWS, BYTES // (4 * sum(needs.widths)))
+    n_large = min(needs.n_train, max(ROWS, 2 * needs.n_clusters), most)
+    n_encoded = min(n, max(ROWS, n_large), most)
+    X = [rng.standard_normal((max(n_large, n_encoded), d), dtype=np.float32) for d in needs.widths]
+    for x in X:
+        np.abs(x, out=x)
     learn(X, min(n_large, max(WARM_ROWS, needs.n_clusters)), o, cached)  # compiled kernels are loaded, threads started
-    seconds, model = learn(X, n_large, o, cached)
+    learning, model = learn(X, n_large, o, cached)
     if n_large < needs.n_train:
         n_small = max(n_large // 2, needs.n_clusters)
-        per_row = max(seconds - learn(X, n_small, o, cached)[0], 0) / (n_large - n_small)
-        seconds += per_row * (needs.n_train - n_large)
+        per_row = (learning - learn(X, n_small, o, cached)[0]) / (n_large - n_small)
+        learning += max(per_row, LEAST_SLOPE * learning / n_large) * (needs.n_train - n_large)
+    if n == needs.n_train:  # every row has been learned from: codes and clusters of all rows are in it
+        return learning, 0.0, 0.0
 
-    others = Views(names(X), tuple(np.ascontiguousarray(x[:, ::-1]) for x in X))  # rows the model has not seen
+    for x in X:
+        x[:] = x[:, ::-1].copy()  # rows that the model has not seen
+    views = Views(names(X), tuple(x[:n_encoded] for x in X))
     start = time.perf_counter()
-    codes = model.encode(others, list(range(len(X))), n_threads=o.n_threads)
-    middle = time.perf_counter()
-    final_clusters(codes, unpack(model.centers, np.int8), replace(o, n_clusters=needs.n_clusters), rng)
-    end = time.perf_counter()
-    return seconds, (middle - start) * n / n_large, (end - middle) * n / n_large
+    codes = model.encode(views, list(range(len(X))), n_threads=o.n_threads)
+    encoding = (time.perf_counter() - start) * n / n_encoded
+    codes = np.tile(codes, (-(-min(n, CODES) // n_encoded), 1))
+    start = time.perf_counter()
+    final_clusters(codes, unpack(model.centers, np.int8), o, rng)
+    return learning, encoding, (time.perf_counter() - start) * n / len(codes)
 
 
 def learn(X, n_rows, o, cached):

@@ -253,7 +253,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         in the system's cache yet, and to compile kernels the first time after an installation. How often clusters
         change until they stay depends on the data; n_clusters must be a number.
         """
-        if not isinstance(n, int | np.integer):
+        if not isinstance(n, int | np.integer) or isinstance(n, bool):
             raise InvalidDataError(f"n must be a whole number of rows; got {n!r}.")
         options = self.check(n)
         if options.n_clusters is None:
@@ -330,9 +330,10 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                 stacklevel=3,
             )
         ends = [value for _, step, value in self.objective_history_ if step == "α"]
-        if not converged and len(ends) > 1 and ends[-2] - ends[-1] > UNSETTLED * ends[0]:
+        fell = (ends[-2] - ends[-1]) / abs(ends[0]) if len(ends) > 1 and ends[0] else 0
+        if not converged and fell > UNSETTLED:
             warnings.warn(
-                f"The objective still fell by {1 - ends[-1] / ends[-2]:.0%} in the last of max_iter={self.max_iter} "
+                f"The objective still fell by {fell:.0%} of its first value in the last of max_iter={self.max_iter} "
                 "iterations. Raise max_iter.",
                 ConvergenceWarning,
                 stacklevel=3,

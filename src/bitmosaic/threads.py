@@ -46,13 +46,21 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item], n_threads: i
         for item in items:
             waiting.append(pool.submit(work, item))
             if len(waiting) > n_threads:
-                yield waiting.popleft().result()
+                yield _first(waiting)
         while waiting:
-            yield waiting.popleft().result()
+            yield _first(waiting)
     finally:
         for future in waiting:
             future.cancel()
-        wait(waiting)
+        if not getattr(_this_thread, "is_worker", False):  # where garbage is collected, a thread may be its own work's
+            wait(waiting)
+
+
+def _first(waiting: deque[Future[Result]]) -> Result:
+    """The first result; only then is its work no longer among what is waited for."""
+    result = waiting[0].result()
+    waiting.popleft()
+    return result
 
 
 _this_thread = threading.local()
@@ -72,8 +80,15 @@ def _become_worker() -> None:
     _this_thread.is_worker = True
 
 
+def _forget_workers() -> None:
+    """A forked child has no threads but its own, and no other thread to open a lock."""
+    global _opening, _this_thread
+    _pools.clear()
+    _opening, _this_thread = threading.Lock(), threading.local()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pools.clear)  # a child has no threads but its own
+    os.register_at_fork(after_in_child=_forget_workers)
 
 
 def row_ranges(n_rows: int, step: int) -> Iterator[slice]:

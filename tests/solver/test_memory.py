@@ -1,9 +1,15 @@
 """What a memory limit may be, and what happens when it is too small."""
 
-import pytest
+import tracemalloc
 
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from bitmosaic import HSIC
 from bitmosaic.errors import ParameterError
 from bitmosaic.solver.memory import Needs, parse_memory
+from bitmosaic.solver.train import memory_needs
 
 
 @pytest.mark.parametrize(
@@ -100,3 +106,22 @@ def test_the_needs_of_a_large_fit_hold_its_largest_arrays():
     needs = Needs(widths=(1450, 1024, 1152), n_components=128, **sizes)
     joint, sample, block = 8 * 3000**2, 4 * 10_000 * 300, 4 * 1024 * 3000
     assert needs.fixed(2) > joint + sample + 2 * block
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_many_clusters_that_stand_apart_stay_within_the_limit(n_threads):
+    rng = np.random.default_rng(0)
+    y = np.arange(9000) % 600
+    views = [(20 * rng.normal(size=(600, d))[y] + rng.normal(size=(9000, d))).astype(np.float32) for d in (12, 9)]
+    model = HSIC(600, n_anchors=200, max_iter=1, n_init=1, n_threads=n_threads, random_state=0)
+    model.fit(views)  # kernels are loaded
+    needs = memory_needs((12, 9), model.check(9000))
+    limit = needs.fixed(n_threads)
+    tracemalloc.start()
+    try:
+        model.set_params(memory_limit=limit).fit(views)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.2 * limit < peak < limit
+    assert adjusted_rand_score(y, model.labels_) > 0.95

@@ -62,7 +62,7 @@ def memory(
     rows: Annotated[str, typer.Option(help="Numbers of rows, with commas, each at least 1000.")] = "1_000_000",
     clusters: Annotated[int, typer.Option(min=1, help="Planted clusters.")] = 20,
     limit: Annotated[str, typer.Option(help="The memory_limit of the fit.")] = "512MB",
-    train_size: Annotated[str, typer.Option(help="'auto', or a share such as 1.0.")] = "auto",
+    train_size: Annotated[str, typer.Option(help="'auto', a number of rows, or a share such as 1.0.")] = "auto",
     folder: Annotated[Path | None, typer.Option(help="Where the views go; a temporary folder otherwise.")] = None,
 ) -> None:
     """Time and peak memory of a fit on memory-mapped views (128 + 64 + 256 columns) under a limit."""
@@ -73,13 +73,17 @@ def memory(
     from rich.table import Table
 
     from bitmosaic.bench.choices import parse_numbers
-    from bitmosaic.bench.memory import make_views, measure
+    from bitmosaic.bench.memory import make_views, measure, model_of
     from bitmosaic.errors import ParameterError
 
     console = Console()
     numbers = sorted(set(parse_numbers("--rows", rows)))
     if numbers[0] < 1000:
         raise ParameterError(f"--rows must be at least 1000; got {numbers[0]}.")
+    if folder is not None and not folder.is_dir():
+        raise ParameterError(f"--folder must be a folder that is there; got {str(folder)!r}.")
+    for n_rows in numbers:
+        model_of(clusters, limit, train_size).check(n_rows)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("rows", "input, MB", "seconds", "peak, MB", "of which labels and codes", "NMI"):
         table.add_column(name, justify="right")
@@ -218,10 +222,11 @@ def speed(
             n_threads,
             progress,
         )
-    encoding, most = encoding_speed(data, n_threads), matrix_speed(n_threads)
-    machine = {"threads": n_threads, "float32_matrix_product": most, "encoding": encoding}
     console = Console()
     console.print(speed_table(results))
+    n_rows, fewest = max(r.n_rows for r in results), min(r.n_clusters for r in results)
+    encoding, most = encoding_speed(data, n_rows, fewest, n_threads), matrix_speed(n_threads)
+    machine = {"threads": n_threads, "float32_matrix_product": most, "encoding": encoding}
     ours = encoding["operations_per_second"]
     console.print(
         f"{n_threads} threads; a float32 matrix product runs at {most / 1e9:,.0f} GF/s. HSIC encodes "

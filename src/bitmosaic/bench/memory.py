@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bitmosaic.errors import BitmosaicError
+from bitmosaic.errors import BitmosaicError, ParameterError
 from bitmosaic.metrics import clustering_scores
 from bitmosaic.views import Views, read_views, write_views
 
@@ -57,6 +57,19 @@ def measure(views_folder, n_rows, n_clusters, memory_limit, train_size):
     return figures
 
 
+def model_of(n_clusters, memory_limit, train_size):
+    """An HSIC with these settings, the last as it is typed."""
+    from bitmosaic.hsic import HSIC
+
+    try:
+        size = train_size if train_size == "auto" else int(train_size) if train_size.isdigit() else float(train_size)
+    except ValueError:
+        raise ParameterError(
+            f"--train-size must be 'auto', a number of rows or a share up to 1.0; got {train_size!r}."
+        ) from None
+    return HSIC(n_clusters, memory_limit=memory_limit, train_size=size, random_state=0)
+
+
 def _status(field):
     """A field of /proc/self/status in bytes. RssAnon leaves out the pages of mapped files."""
     for line in Path("/proc/self/status").read_text().splitlines():
@@ -85,12 +98,9 @@ class PeakMemory:
 
 
 def _fit_and_tell(folder, n_rows, n_clusters, memory_limit, train_size):
-    from bitmosaic.hsic import HSIC
-
     everything, some = read_views(folder), slice(int(n_rows))
     views = Views(everything.names, tuple(X[some] for X in everything.arrays))
-    size = train_size if train_size == "auto" else float(train_size)
-    model = HSIC(int(n_clusters), memory_limit=memory_limit, train_size=size, random_state=0)
+    model = model_of(int(n_clusters), memory_limit, train_size)
     with PeakMemory() as memory:
         start = time.perf_counter()
         model.fit(views)

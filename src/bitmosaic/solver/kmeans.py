@@ -81,7 +81,7 @@ def lloyd(X, centers, max_iter, n_threads):
     labels = np.full((n_fits, len(X)), -1, np.int32)
     sums, sizes = np.zeros(centers.shape), np.zeros((n_fits, n_clusters), np.int64)
     total = squares(X).sum(dtype=np.float64)
-    still = TOLERANCE * (total / len(X) - (X.mean(0, dtype=np.float64) ** 2).sum()) / d
+    still = TOLERANCE * max(total / len(X) - (X.mean(0, dtype=np.float64) ** 2).sum(), 0) / d
     active = np.arange(n_fits)
     for _ in range(max_iter):
         found = nearest(X, centers[active], n_threads)[0]

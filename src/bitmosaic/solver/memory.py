@@ -70,10 +70,11 @@ class Needs:
         directions = min(DIRECTIONS_PER_CLUSTER * self.n_clusters, MOST_DIRECTIONS, white)
         plain = 12 * m * PLAIN_COLUMNS * plain_sample(self.n_clusters, self.n_start)
         pairs = min(PAIRS, self.n_start * self.n_clusters)
-        seeding = (
-            plain + 12 * (self.n_start * max(directions + FITS_TO_ALL, PLAIN_COLUMNS) + pairs) + 4 * SCORES * n_threads
-        )
-        start = max(min(n_threads, m) * sample, products, consensus, 8 * joint + 16 * own + seeding)
+        centers = 48 * self.n_clusters * max(directions, m * PLAIN_COLUMNS)
+        seeding = plain + centers + 12 * (self.n_start * max(directions + FITS_TO_ALL, PLAIN_COLUMNS) + pairs)
+        telling = 8 * self.n_clusters * (m * l * (1 + under_way) + rows * n_threads)
+        beginning = 8 * joint + 16 * own + max(seeding + 4 * SCORES * n_threads, telling)
+        start = max(min(n_threads, m) * sample, products, consensus, beginning)
         loop = 8 * l * l * (2 * m + 2)
         return model + codes + block * n_threads + max(start, loop)
 

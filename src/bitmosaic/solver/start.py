@@ -147,9 +147,18 @@ def agreed_directions(gram, views, whiteners, shares, count, rng):
 def telling_directions(blocks, rows, whiteners, labels, n_clusters):
     """The directions T_v (l, c) that predict the labels: ridge regression of the clusters' indicators on what is
     whitened of each view."""
-    indicators = np.eye(n_clusters)[labels] - np.bincount(labels, minlength=n_clusters) / len(labels)
-    parts = blocks.sweep_some(lambda which, Zs: [Z.T @ indicators[which] for Z in Zs], rows)
-    totals = [sum(of_view) for of_view in zip(*parts, strict=True)]
+    shares = np.bincount(labels, minlength=n_clusters) / len(labels)
+    totals = [np.zeros((len(W), n_clusters)) for W in whiteners]
+
+    def one_block(which, Zs):
+        own = labels[which]
+        indicators = np.tile(-shares, (len(own), 1))
+        indicators[np.arange(len(own)), own] += 1
+        return [Z.T @ indicators for Z in Zs]
+
+    for parts in blocks.sweep_some(one_block, rows):
+        for total, part in zip(totals, parts, strict=True):
+            total += part
     return [W @ (W.T @ total) / len(whiteners) for W, total in zip(whiteners, totals, strict=True)]
 
 

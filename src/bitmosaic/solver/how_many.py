@@ -18,6 +18,7 @@ SPLITS = 5
 ROWS_PER_CLUSTER = 8  # at least, on average, so that each half has four
 FEW_ROWS_PER_CLUSTER, FEW = 4, 12  # the same for small data, up to 12 clusters
 DIRECTIONS = 64
+AGREEMENT_EXPONENT = 0.75  # more than the start has: faint directions hold groups that are no clusters
 STEP = 1.12  # between candidates
 BETWEEN = 8  # candidates more on the way to the neighbours of the best
 LLOYD_ITER = 4
@@ -107,7 +108,9 @@ def how_many(blocks, rows, consensus, rng):
     complete = plain[~np.isnan(plain).any(1)]  # rows without some view have no say in it
     apart = best_count(complete, rng, separate=True) if stand_apart(complete, rng) else None
     del plain, complete
-    directions = agreed_directions(consensus.gram, consensus.views, consensus.whiteners, shares, DIRECTIONS, rng)
+    directions = agreed_directions(
+        consensus.gram, consensus.views, consensus.whiteners, shares, DIRECTIONS, rng, AGREEMENT_EXPONENT
+    )
     agreed = best_count(on_the_sphere(place(blocks, rows, directions)), rng, separate=False)
     better = apart is not None and max(apart.silhouette) > max(agreed.silhouette, default=0)
     return apart if better else agreed

@@ -133,14 +133,14 @@ def view_shares(gram, views, n_rows):
     return useful / copies.sum(1)
 
 
-def agreed_directions(gram, views, whiteners, shares, count, rng):
+def agreed_directions(gram, views, whiteners, shares, count, rng, exponent=AGREEMENT_EXPONENT):
     """The directions T_v (l, k) along which the whitened views agree most, each weighted by its agreement.
 
     The eigenvalues w of the whitened Gram matrix, each view scaled by √ω_v, lie in [0, Σω]; Σω is full agreement.
     """
     scale = np.repeat(np.sqrt(shares), [view.stop - view.start for view in views])
     w, U = top_eigenvectors(gram * np.outer(scale, scale), min(count, len(gram)), rng)
-    U = scale[:, None] * U * (np.maximum(w, 0) ** AGREEMENT_EXPONENT / shares.sum())
+    U = scale[:, None] * U * (np.maximum(w, 0) ** exponent / shares.sum())
     return [W @ U[view] for W, view in zip(whiteners, views, strict=True)]
 
 

@@ -10,7 +10,7 @@ from sklearn.metrics import pairwise_distances
 
 from bitmosaic import HSIC
 from bitmosaic.errors import ModelFileError, ParameterError
-from bitmosaic.solver import how_many
+from bitmosaic.solver import how_many, start
 from bitmosaic.solver.how_many import ClusterCounts, best_count, candidates, most_clusters
 from planted_views import blobs, lacking
 
@@ -55,6 +55,14 @@ def test_clusters_that_overlap_are_counted_where_the_views_agree():
     assert not counts.separate
     assert 5 <= counts.chosen <= 7
     assert counts.low <= 6 <= counts.high
+
+
+def test_strong_agreement_counts_more_than_in_the_start(monkeypatch):
+    exponents, agreed = [], how_many.agreed_directions
+    monkeypatch.setattr(how_many, "agreed_directions", lambda *a: exponents.append(a[6]) or agreed(*a))
+    auto(blobs(n=300, n_clusters=3, spread=0.9, seed=3)[0])
+    assert exponents == [0.75]
+    assert exponents[0] > start.AGREEMENT_EXPONENT
 
 
 def test_noise_is_said_to_be_no_better_than_chance():

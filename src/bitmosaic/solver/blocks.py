@@ -55,16 +55,17 @@ class Blocks:
             return [Z for Z, _ in self._cache[number]]
         where = self.slices[number]
         views = [embed(*self.raw(v, where)) for v, embed in enumerate(self.embeddings)]
-        self.forget_pages(where)
+        self.forget_pages(where, range(len(views)))
         check_images(self.names, np.array([missing for _, missing in views]), self.rows, where.start)
         if number < self.n_cached:
             self._cache[number] = views
         return [Z for Z, _ in views]
 
-    def forget_pages(self, where):
+    def forget_pages(self, where, views):
+        """Of some rows of the views with these numbers."""
         rows = self.row_numbers(where)
-        for array in self.arrays:
-            forget_pages(array, rows)
+        for v in views:
+            forget_pages(self.arrays[v], rows)
 
     def sweep(self, work):
         """Yield ``work(rows, Zs)`` for every block, in order."""

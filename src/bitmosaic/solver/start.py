@@ -194,7 +194,7 @@ class PlainViews:
             X, missing = embedding.normalise(*self.blocks.raw(v, rows[some]))
             parts.append(X if R is None else X @ R)
             parts[-1][missing] = np.nan
-            self.blocks.forget_pages(rows[some])
+            self.blocks.forget_pages(rows[some], [v])
         return np.concatenate(parts)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bitmosaic.bench.commands import bench
+from bitmosaic.bench.paper_commands import bench
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -1,7 +1,7 @@
 """What the methods are tried on: data as it is, each view alone, data with something useless added, and blobs."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def cases_of(data: list[str], each_view: bool = False, spoil: bool = False) -> l
         if each_view and len(views) > 1:
             for view in views:
                 called = f"{name.partition('[')[0]}[{view}]"
-                found.setdefault(called, Case(called, truth, _always(_choose(views, [view]))))
+                found.setdefault(called, Case(called, truth, _always(choose_views(views, [view]))))
         for addition, spoilt in _spoilt(views) if spoil else ():
             called = f"{name} + {addition}"
             found[called] = Case(called, truth, spoilt, spoiled=name)
@@ -62,7 +62,7 @@ def open_data(data: str, labels_needed: bool = True) -> tuple[str, Views, Any]:
     place = Path(path).resolve()
     name = place.parent.name if place.name == "views" else place.stem  # RUN/views is known by its run
     if asked:
-        name, views = f"{name}[{chosen}]", _choose(views, chosen.split(","))
+        name, views = f"{name}[{chosen}]", choose_views(views, chosen.split(","))
     return name, views, truth
 
 
@@ -70,7 +70,7 @@ def _always(views: Views) -> Callable[[int], Views]:
     return lambda seed: views
 
 
-def _choose(views: Views, names: list[str]) -> Views:
+def choose_views(views: Views, names: Sequence[str]) -> Views:
     return Views(tuple(names), tuple(views[name] for name in names), views.labels)
 
 

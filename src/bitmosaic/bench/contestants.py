@@ -1,7 +1,6 @@
 """One contestant of `bench speed`, in a process of its own: fit once, tell the time, the memory and the labels."""
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from bitmosaic.bench.choices import import_faiss
-from bitmosaic.bench.memory import PeakMemory
+from bitmosaic.bench.memory import PeakMemory, processor_seconds
 from bitmosaic.views import Views, read_rows, read_views
 
 FAISS_ITERATIONS = 25
@@ -82,20 +81,15 @@ def compete(method: str, folder: str, chosen: list[str], n_clusters: int, n_rows
     with PeakMemory() as memory:  # with the matrix: what does not fit into memory cannot be clustered by a peer
         views = read_views(folder)
         views = Views(tuple(chosen), tuple(views[name][:n_rows] for name in chosen))
-        start, cpu = time.perf_counter(), _processor_seconds()
+        start, cpu = time.perf_counter(), processor_seconds()
         labels = fit(prepare(views), n_clusters, seed, n_threads)
-        seconds, cpu = time.perf_counter() - start, _processor_seconds() - cpu
+        seconds, cpu = time.perf_counter() - start, processor_seconds() - cpu
     return {
         "seconds": seconds,
         "cpu_seconds": cpu,
         "peak_bytes": memory.peak - memory.start,
         "labels": np.asarray(labels).tolist(),
     }
-
-
-def _processor_seconds():
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

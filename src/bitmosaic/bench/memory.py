@@ -1,10 +1,12 @@
 """Peak memory of a fit on memory-mapped views that are larger than its limit, in a process of its own."""
 
 import json
+import resource
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -70,19 +72,26 @@ def model_of(n_clusters, memory_limit, train_size):
     return HSIC(n_clusters, memory_limit=memory_limit, train_size=size, random_state=0)
 
 
-def _status(field):
-    """A field of /proc/self/status in bytes. RssAnon leaves out the pages of mapped files."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {field}")
+def resident_bytes(process: int | str = "self") -> int:
+    """Anonymous resident memory, without the pages of mapped files; 0 for a process that is gone."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def processor_seconds() -> float:
+    """Of all threads of this process so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 class PeakMemory:
     """The highest anonymous resident memory of this process inside a `with`, sampled every 5 ms."""
 
     def __enter__(self):
-        self.start = self.peak = _status("RssAnon")
+        self.start = self.peak = resident_bytes()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
@@ -90,7 +99,7 @@ class PeakMemory:
 
     def _watch(self):
         while not self._done.wait(0.005):
-            self.peak = max(self.peak, _status("RssAnon"))
+            self.peak = max(self.peak, resident_bytes())
 
     def __exit__(self, *error):
         self._done.set()

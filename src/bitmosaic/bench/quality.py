@@ -118,7 +118,7 @@ def run_all(
         stored.check(case)
     seeds = {name: kmeans_seeds if kmeans_seeds and is_kmeans(name) else n_seeds for name in methods}
     plan = [(case, name, seed) for case in cases for name in methods_of(case, methods) for seed in range(seeds[name])]
-    have = {key: run for key, run in stored.runs.items() if run.made_by == maker(run.method)}
+    have = {(run.data, run.method, run.seed): run for run in stored.runs.values() if run.made_by == maker(run.method)}
     done, total = dict.fromkeys(methods, 0), dict.fromkeys(methods, 0)
     for case, name, seed in plan:
         total[name] += len(case.truth)
@@ -143,7 +143,7 @@ def run_all(
             labels = fit(prepared, len(np.unique(case.truth)), seed, report)
         run = Run(case.name, name, seed, time.perf_counter() - start, maker(name), labels, case.truth)
         stored.add(run, case)
-        have[run.key] = run
+        have[case.name, name, seed] = run
         report(1, 1)
         done[name] += len(case.truth)
     return [have[case.name, name, seed] for case, name, seed in plan]
@@ -153,11 +153,11 @@ def maker(method: str) -> str:
     """Runs of other code are done again: a stored figure must be what this code gives."""
     if is_kmeans(method):
         return f"scikit-learn {sklearn.__version__}, Elkan, {N_INIT} starts"
-    return f"bitmosaic {_source_stamp()}"
+    return f"bitmosaic {source_stamp()}"
 
 
 @cache
-def _source_stamp() -> str:
+def source_stamp() -> str:
     root = Path(bitmosaic.__file__).parent
     sources = sorted(path for path in root.rglob("*.py") if path.parent.name != "bench")
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]

@@ -3,7 +3,8 @@
 import json
 import os
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ from bitmosaic.views import read_rows
 STAMPED_ROWS = 1000
 
 
+Key = tuple
+
+
 @dataclass(frozen=True)
 class Run:
     """What one method gave on one data set with one seed."""
@@ -23,16 +27,23 @@ class Run:
     data: str
     method: str
     seed: int
-    seconds: float
+    seconds: float | None
     made_by: str
-    labels: np.ndarray
+    labels: np.ndarray | None  # None: cut off
     truth: np.ndarray
+    views: tuple[str, ...] = ()  # () is all of them
+    n_clusters: int | None = None  # None is as many as there are classes
+    n_bits: int | None = None
+    cpu_seconds: float | None = None
+    peak_bytes: int | None = None
+    sizes: dict[str, int] = field(default_factory=dict)  # bytes of what is kept: data, centroids, projection, encoder
+    cut_off: str = ""  # why there are no labels
 
     @property
-    def key(self) -> tuple[str, str, int]:
-        return self.data, self.method, self.seed
+    def key(self) -> Key:
+        return self.data, self.method, self.seed, self.views, self.n_clusters, self.n_bits
 
-    @property
+    @cached_property
     def scores(self) -> dict[str, float]:
         return clustering_scores(self.truth, self.labels)
 
@@ -45,7 +56,7 @@ class RunFile:
 
     def __init__(self, path: str | os.PathLike[str] | None):
         self.path = None if path is None else Path(path)
-        self.runs: dict[tuple[str, str, int], Run] = {}  # the last one, where one was done again
+        self.runs: dict[Key, Run] = {}  # the last one, where one was done again
         self._stamps: dict[str, int] = {}
         self._cut = 0  # bytes of a last line that a kill cut short
         if self.path is not None and self.path.exists():
@@ -59,7 +70,9 @@ class RunFile:
                 if "truth" in line:
                     truth[line["data"]], self._stamps[line["data"]] = np.array(line["truth"]), line["stamp"]
                 else:
-                    run = Run(**line | {"labels": np.array(line["labels"]), "truth": truth[line["data"]]})
+                    arrays = {"labels": None if line["labels"] is None else np.array(line["labels"])}
+                    arrays["truth"] = truth[line["data"]]
+                    run = Run(**line | arrays | {"views": tuple(line.get("views", ()))})
                     self.runs[run.key] = run
         except (ValueError, TypeError, KeyError) as error:
             raise _not_ours(path) from error
@@ -83,8 +96,8 @@ class RunFile:
         if case.name not in self._stamps:
             self._stamps[case.name] = stamp(case)
             lines.append({"data": case.name, "stamp": stamp(case), "truth": case.truth.tolist()})
-        lines.append({field: getattr(run, field) for field in ("data", "method", "seed", "seconds", "made_by")})
-        lines[-1]["labels"] = run.labels.tolist()
+        lines.append({f.name: getattr(run, f.name) for f in fields(run) if f.name != "truth"})
+        lines[-1]["labels"] = None if run.labels is None else run.labels.tolist()
         with self.path.open("ab") as file:
             if self._cut:
                 file.truncate(file.tell() - self._cut)

@@ -1,0 +1,56 @@
+"""Every method that HSIC was compared with, and two that came after: one file each, one interface.
+
+    from bitmosaic.bench.baselines import make
+    labels = make("LSC-K", n_clusters=10, random_state=0).fit_predict(views)
+"""
+
+from importlib import import_module
+
+from bitmosaic.bench.baselines.base import Baseline
+from bitmosaic.errors import ParameterError
+
+SINGLE_VIEW = {
+    "k-means": "kmeans:KMeans",
+    "k-means++": "kmeans:KMeansPlusPlus",
+    "k-medoids": "kmedoids:KMedoids",
+    "Ak-kmeans": "approximate_kernel_kmeans:ApproximateKernelKMeans",
+    "Nyström": "nystroem_spectral:NystroemSpectral",
+    "Nyström-features": "nystroem_features:NystroemFeatures",
+    "NMF": "nmf:NMF",
+    "LSC-K": "lsck:LSCK",
+}
+MULTI_VIEW = {
+    "AMGL": "amgl:AMGL",
+    "MVKM": "mvkm:MVKM",
+    "MLAN": "mlan:MLAN",
+    "MultiNMF": "multinmf:MultiNMF",
+    "OMVC": "omvc:OMVC",
+    "MVSC": "mvsc:MVSC",
+    "LMVSC": "lmvsc:LMVSC",
+}
+BINARY = {
+    "ITQ+bk-means": "itq:ITQ",
+    "CKM": "ckm:CKM",
+    "BMVC": "bmvc:BMVC",
+    "HSIC-TS": "hsic:HSICTS",
+    "HSIC-F": "hsic:HSICF",
+    "HSIC-U": "hsic:HSICU",
+    "HSIC": "hsic:HSIC",
+    "HSIC.paper": "hsic:HSICPaper",
+}
+METHODS = SINGLE_VIEW | MULTI_VIEW | BINARY
+
+__all__ = ["BINARY", "METHODS", "MULTI_VIEW", "SINGLE_VIEW", "Baseline", "make", "method_class"]
+
+
+def method_class(name: str) -> type[Baseline]:
+    """The class of a method; its module is imported only now."""
+    if name not in METHODS:
+        raise ParameterError(f"Methods are {', '.join(METHODS)}; got {name!r}.")
+    module, _, called = METHODS[name].partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), called)
+
+
+def make(name: str, n_clusters: int, *, random_state: int | None = None, **settings) -> Baseline:
+    """A method by its name in the paper's tables."""
+    return method_class(name)(n_clusters, random_state=random_state, **settings)

@@ -1,0 +1,615 @@
+"""Stored runs -> the paper's tables, and the same for any other data -> Markdown, CSV, LaTeX, the terminal."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+
+from bitmosaic.bench import published
+from bitmosaic.bench.baselines import BINARY, METHODS, MULTI_VIEW, SINGLE_VIEW
+from bitmosaic.bench.tables import SCORES
+from bitmosaic.errors import InvalidDataError
+from bitmosaic.files import write_whole
+
+N_BITS = 128  # of the paper's tables
+REFERENCE = "k-means"  # of speed-ups and reductions
+SECONDS = {"seconds": "seconds (speed-up)"}
+PARTS = ("data", "centroids", "projection", "encoder")
+ACRONYMS = ("lbp", "gist", "hog", "ch", "cm", "corr", "edh", "wt")
+SPREAD = "Mean ± standard deviation"
+CUT_OFF = {"time": "over time", "memory": "out of memory"}
+UNITS = (("GiB", 2**30, 1), ("MiB", 2**20, 0.1), ("KiB", 2**10, 1), ("B", 1, 0))  # and from how many on
+SHORT = {"out of memory": "OM", "over time": "OT"}  # in LaTeX tables that are wide
+LETTERS = 80  # in a row of a LaTeX table that fits a page as it is
+WIDEST = 20  # columns of a LaTeX table that has all scores side by side, as the paper has them
+LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$"}
+    | {"±": r"$\pm$", "×": r"$\times$", "–": "--", "†": r"$\dagger$"}
+)
+
+
+class StoredRun(Protocol):
+    """What one method gave on some views of a data set with one seed; without labels where it was cut off."""
+
+    @property
+    def data(self) -> str: ...
+    @property
+    def views(self) -> tuple[str, ...]: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def n_clusters(self) -> int | None: ...  # None is as many as there are classes
+    @property
+    def n_bits(self) -> int | None: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def seconds(self) -> float | None: ...
+    @property
+    def cpu_seconds(self) -> float | None: ...
+    @property
+    def peak_bytes(self) -> int | None: ...
+    @property
+    def sizes(self) -> dict[str, int]: ...  # bytes of data, centroids, projection, encoder
+    @property
+    def cut_off(self) -> str: ...  # "", "time", "memory", or "failed: …"
+    @property
+    def labels(self) -> np.ndarray | None: ...
+    @property
+    def truth(self) -> np.ndarray: ...
+    @property
+    def scores(self) -> dict[str, float]: ...  # costly: asked once
+
+
+Kind = Literal["score", "seconds", "bytes", "times"]
+Clock = Literal["seconds", "cpu_seconds"]
+Runs = Sequence[StoredRun]
+Row = tuple[str, str, list[tuple[str, bool]]]  # group, method, [(text, best)]
+Grid = dict[str, dict[str, list[StoredRun]]]  # method -> column -> its runs
+Printed = dict[str, dict[tuple[str, str], float]]  # method -> (quantity, view) -> the paper's figure
+Measure = Callable[[StoredRun], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure of ours, what it is against k-means, and the paper's. Without a mean, the note says why.
+
+    A mean of no runs is a figure of the paper in a table of its own.
+    """
+
+    mean: float | None = None
+    spread: float | None = None
+    n_runs: int = 0
+    ratio: float | None = None
+    published: float | None = None
+    published_ratio: float | None = None
+    note: str = ""
+    best: bool = False
+
+    def ours(self, kind: Kind, with_spread: bool) -> str:
+        if self.mean is None:
+            return self.note or "–"
+        text = _figure(kind, self.mean) if self.n_runs else _as_printed(kind, self.mean)
+        if with_spread and self.spread is not None and kind in ("score", "seconds"):
+            spread = _figure(kind, self.spread, self.mean)
+            text += f"±{spread.removeprefix('0') if kind == 'score' else spread}"
+        return text + _ratio(self.ratio) + ("†" if self.note else "")
+
+    def theirs(self, kind: Kind) -> str:
+        return "–" if self.published is None else _as_printed(kind, self.published) + _ratio(self.published_ratio)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One quantity: methods × columns. Rows are (group, method, cells)."""
+
+    data: str
+    quantity: str
+    columns: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    rows: list[tuple[str, str, list[Cell]]]
+
+    def texts(self, with_spread: bool = True) -> tuple[list[str], list[Row]]:
+        """Headings and rows; beside a column, the paper's where it has figures."""
+        beside = [any(row[2][i].published is not None for row in self.rows) for i in range(len(self.columns))]
+        headings = [h for column, b in zip(self.columns, beside, strict=True) for h in (column, "paper")[: 1 + b]]
+        rows = []
+        for group, method, cells in self.rows:
+            shown = [
+                text
+                for cell, kind, b in zip(cells, self.kinds, beside, strict=True)
+                for text in ((cell.ours(kind, with_spread), cell.best), (cell.theirs(kind), False))[: 1 + b]
+            ]
+            rows.append((group, method, shown))
+        return headings, rows
+
+    def with_best(self, choose: Callable[[list[float]], float]) -> "Block":
+        """The best of each column is marked."""
+        columns = zip(*(cells for *_, cells in self.rows), strict=True)
+        best = [choose([cell.mean for cell in column if cell.mean is not None] or [np.nan]) for column in columns]
+        rows = [
+            (group, method, [replace(cell, best=cell.mean == b) for cell, b in zip(cells, best, strict=True)])
+            for group, method, cells in self.rows
+        ]
+        return replace(self, rows=rows)
+
+    def with_ratios(self) -> "Block":
+        """Seconds get their speed-ups over k-means, ours over ours and the paper's over the paper's."""
+        reference = next((cells for _, method, cells in self.rows if method == REFERENCE), [])
+        if not reference or self.kinds[0] != "seconds":
+            return self
+        rows = []
+        for group, method, cells in self.rows:
+            ratios = [
+                replace(c, ratio=_over(r.mean, c.mean), published_ratio=_over(r.published, c.published))
+                for c, r in zip(cells, reference, strict=True)
+            ]
+            rows.append((group, method, ratios))
+        return replace(self, rows=rows)
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table in no format yet."""
+
+    name: str  # Table 1
+    caption: str
+    blocks: list[Block]
+    notes: list[str]
+
+    def headings(self) -> list[str]:
+        """Of the blocks: the quantity, and the data set where there are several."""
+        several = len({block.data for block in self.blocks}) > 1
+        return [": ".join(filter(None, (block.data if several else "", block.quantity))) for block in self.blocks]
+
+    def _told(self, with_spread: bool) -> list[str]:
+        """The notes, where spreads are not shown without the word of them."""
+        return [note if with_spread else note.replace(SPREAD, "Mean", 1) for note in self.notes]
+
+    def markdown(self) -> str:
+        lines = [f"**{self.name}.** {self.caption}", ""]
+        for heading, block in zip(self.headings(), self.blocks, strict=True):
+            columns, rows = block.texts()
+            lines += [f"| {heading} | " + " | ".join(columns) + " |", "|:--|" + "--:|" * len(columns)]
+            before = None
+            for group, method, cells in rows:
+                if group != before:
+                    lines.append(f"| *{group}* |" + " |" * len(columns))
+                before = group
+                shown = (f"**{text}**" if best else text for text, best in cells)
+                lines.append(f"| {method} | " + " | ".join(shown) + " |")
+            lines.append("")
+        return "\n".join(lines + [f"{_plain(note)}  " for note in self.notes]).rstrip() + "\n"
+
+    def csv(self) -> str:
+        """One line for each figure, with all digits."""
+        file = io.StringIO()
+        to = csv.writer(file, lineterminator="\n")
+        to.writerow(
+            [
+                "data",
+                "quantity",
+                "group",
+                "method",
+                "column",
+                "unit",
+                "mean",
+                "std",
+                "runs",
+                "ratio",
+                "paper",
+                "paper_ratio",
+                "note",
+            ]
+        )
+        for block in self.blocks:
+            for group, method, cells in block.rows:
+                for column, kind, c in zip(block.columns, block.kinds, cells, strict=True):
+                    figures = (c.mean, c.spread, c.n_runs, c.ratio, c.published, c.published_ratio)
+                    shown = ("" if figure is None else f"{figure:.10g}" for figure in figures)
+                    to.writerow([block.data, block.quantity, group, method, column, kind, *shown, c.note])
+        return file.getvalue()
+
+    def latex(self) -> str:
+        """For booktabs and graphicx. Blocks of the same methods stand side by side where they are not too wide."""
+        side_by_side = len(self.blocks) > 1 and not self._is_wide()
+        texts = [block.texts(with_spread=not side_by_side) for block in self.blocks]
+        if side_by_side:
+            rows = [
+                (same[0][0], same[0][1], [(SHORT.get(text, text), best) for *_, cells in same for text, best in cells])
+                for same in zip(*(rows for _, rows in texts), strict=True)
+            ]
+            spans = [(heading, len(columns)) for heading, (columns, _) in zip(self.headings(), texts, strict=True)]
+            parts = [_tabular(spans, [column for columns, _ in texts for column in columns], rows)]
+        else:
+            parts = [_tabular([(h, len(c))], c, rows) for h, (c, rows) in zip(self.headings(), texts, strict=True)]
+        label = self.name.lower().replace(" ", "-")
+        lines = ["% \\usepackage{booktabs,graphicx}", "\\begin{table*}", "\\centering"]
+        lines += [f"\\caption{{{_latex(self.caption)}}}", f"\\label{{tab:{label}}}", "\\footnotesize"]
+        lines.append("\n\n\\medskip\n".join(parts))
+        notes = self._told(not side_by_side)
+        notes += [f"{short}: {long}." for long, short in SHORT.items() if f" {short} " in parts[0]]
+        if notes:
+            told = "\\\\\n".join(map(_latex, notes))
+            lines.append(f"\n\\smallskip\n\\parbox{{\\textwidth}}{{\\scriptsize {told}}}")
+        return "\n".join([*lines, "\\end{table*}", ""])
+
+    def _is_wide(self) -> bool:
+        methods = {tuple(method for _, method, _ in block.rows) for block in self.blocks}
+        return len(methods) > 1 or sum(len(block.texts()[0]) for block in self.blocks) > WIDEST
+
+    def rich(self) -> Group:
+        with_spread = not (self.blocks[0].kinds[0] == "seconds" and _beside_paper(self.blocks))  # a terminal is narrow
+        parts: list[Table | str] = [f"[bold]{escape(self.name)}.[/] {escape(self.caption)}"]
+        for heading, block in zip(self.headings(), self.blocks, strict=True):
+            columns, rows = block.texts(with_spread)
+            table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+            table.add_column(escape(heading.replace(" (", "\n(")), no_wrap=True)
+            for column in columns:
+                table.add_column(escape(column), justify="right", style="dim" if column == "paper" else "")
+            for i, (group, method, cells) in enumerate(rows):
+                if i and group != rows[i - 1][0]:
+                    table.add_section()
+                table.add_row(method, *(f"[bold]{escape(text)}[/]" if best else escape(text) for text, best in cells))
+            parts.append(table)
+        return Group(*parts, *map(escape, self._told(with_spread)))
+
+
+def write(table: PaperTable, folder: str | Path, name: str) -> list[Path]:
+    """NAME.md, NAME.csv, NAME.tex."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {".md": table.markdown(), ".csv": table.csv(), ".tex": table.latex()}
+    for ending, text in contents.items():
+        write_whole(folder / (name + ending), text.encode())
+    return [folder / (name + ending) for ending in contents]
+
+
+def _figure(kind: Kind, value: float, like: float | None = None) -> str:
+    """With as many digits as mean something; a spread has those of its mean, `like`."""
+    size = abs(value if like is None else like)
+    if kind == "score":
+        return f"{value:.3f}"
+    if kind == "seconds":
+        return f"{value:,.{2 if size < 1 else 1 if size < 100 else 0}f}"
+    if kind == "times":
+        return f"{value:.2g}×" if size < 0.1 else f"{value:,.{2 if size < 10 else 1 if size < 100 else 0}f}×"
+    unit, n_bytes = next((u, n) for u, n, least in UNITS if size >= least * n)
+    return f"{value / n_bytes:{'.0f' if size >= 100 * n_bytes else '.3g'}} {unit}"
+
+
+def _as_printed(kind: Kind, value: float) -> str:
+    """With the paper's digits."""
+    return f"{value:.4f}" if kind == "score" else f"{value:,g}" if kind == "seconds" else _figure(kind, value)
+
+
+def _over(reference: float | None, value: float | None) -> float | None:
+    return reference / value if reference and value else None
+
+
+def _ratio(ratio: float | None) -> str:
+    return "" if ratio is None else f" ({_figure('times', ratio)})"
+
+
+def _plain(note: str) -> str:
+    """Text that Markdown leaves as it is."""
+    return "".join(f"\\{c}" if c in "\\*_|<>`" else c for c in note)
+
+
+def _tabular(spans: list[tuple[str, int]], columns: list[str], rows: list[Row]) -> str:
+    lines = [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
+    if len(spans) > 1:
+        lines.append("".join(f" & \\multicolumn{{{n}}}{{c}}{{{_latex(heading)}}}" for heading, n in spans) + " \\\\")
+        ends = np.cumsum([1] + [n for _, n in spans])
+        lines.append(" ".join(f"\\cmidrule(lr){{{a + 1}-{b}}}" for a, b in pairwise(ends)))
+    first = _latex(spans[0][0]) if len(spans) == 1 else ""
+    lines.append(" & ".join([first, *map(_latex, columns)]) + " \\\\")
+    before = None
+    for group, method, cells in rows:
+        if group != before:
+            lines += ["\\midrule", f"\\multicolumn{{{len(columns) + 1}}}{{l}}{{\\emph{{{_latex(group)}}}}} \\\\"]
+        before = group
+        shown = (f"\\textbf{{{_latex(text)}}}" if best else _latex(text) for text, best in cells)
+        lines.append(" & ".join([_latex(method), *shown]) + " \\\\")
+    texts = ([text for text, _ in cells] for *_, cells in rows)
+    text = "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
+    letters = sum(2 + max(len(text) for text in column) for column in zip(columns, *texts, strict=True))
+    return f"\\resizebox{{\\textwidth}}{{!}}{{%\n{text}}}" if letters > LETTERS else text
+
+
+def _latex(text: str) -> str:
+    return text.translate(LATEX)
+
+
+def table1(runs: Runs) -> PaperTable:
+    """Quality on the middle-scale set: every method on every view and on all together."""
+    return _per_view("Table 1", "Quality", comparable(runs, "Table 1", "middle"), SCORES, lambda run: run.scores, {})
+
+
+def table2(runs: Runs, clock: Clock = "seconds") -> PaperTable:
+    """Seconds on the middle-scale set, and speed-ups over k-means."""
+    return _times("Table 2", comparable(runs, "Table 2", "middle"), clock, {})
+
+
+def table3(runs: Runs) -> PaperTable:
+    """Quality on large sets, the paper's figures beside ours on CIFAR-10."""
+    runs, printed = comparable(runs, "Table 3", "large"), published.CIFAR10_SCORES
+    return _per_view("Table 3", "Quality", runs, SCORES, lambda run: run.scores, printed)
+
+
+def table4(runs: Runs, clock: Clock = "seconds") -> PaperTable:
+    """Seconds on large sets and speed-ups over k-means, the paper's beside ours on CIFAR-10."""
+    return _times("Table 4", comparable(runs, "Table 4", "large"), clock, published.CIFAR10_SECONDS)
+
+
+def table5(runs: Runs) -> PaperTable:
+    """What is kept of the data once clustered: k-means keeps the features, HSIC the codes and their projection."""
+    blocks: list[Block] = []
+    for data, own in by_data(comparable(runs, "Table 5", "large")).items():
+        views = max((run.views for run in own), key=len)
+        grid: dict[str, list[StoredRun]] = {}
+        for run in own:
+            if run.views == views and run.sizes:
+                grid.setdefault(run.method, []).append(run)
+        if REFERENCE in grid and any(method.startswith("HSIC") for method in grid):
+            blocks += _memory_blocks(data, grid, beside_paper=_paper_column(own, views) == published.MULVIEW)
+    if not blocks:
+        raise missing_runs("Table 5", "large", "of k-means and of HSIC on all views, with the sizes of what they keep")
+    notes = [
+        "Reduction: data, centroids and projection of k-means, divided by those of the method; then with the encoder, "
+        "which is what else the code of a new image needs. Peak: measured, above what was there before the fit.",
+    ]
+    if _beside_paper(blocks):
+        notes.append(
+            "paper: its Table 5, which counts numbers of 8 bytes, writes MB for MiB, and leaves out the encoder."
+        )
+    return PaperTable("Table 5", f"Memory on {_names(blocks)}, all views together.", blocks, notes)
+
+
+def multiview_table(runs: Runs) -> PaperTable:
+    """ACC and NMI of every method on all views of each data set."""
+    sets = by_data(comparable(runs, "The table of multi-view data sets", "multiview"))
+    grid: Grid = {}
+    sizes = []
+    for data, own in sets.items():
+        views = max((run.views for run in own), key=len)
+        sizes.append(f"{data}, {len(views)} views")
+        for run in own:
+            if run.views == views:
+                grid.setdefault(run.method, {}).setdefault(run.data, []).append(run)
+    columns = list(dict.fromkeys(own[0].data for own in sets.values()))
+    scores = {score: SCORES[score] for score in ("acc", "nmi")}
+    blocks = [block.with_best(max) for block in _blocks("", grid, columns, scores, lambda run: run.scores)]
+    notes = [*_notes(grid), "; ".join(sizes) + "."]
+    return PaperTable("Multi-view data sets", "Quality with all views together.", blocks, notes)
+
+
+def published_tables() -> list[PaperTable]:
+    """The paper's Tables 1 and 2, of ImageNet-10: a set that we did not run, so nothing of ours is beside them."""
+    columns = (*map(view_name, published.VIEWS), published.MULVIEW)
+    tables = []
+    for name, printed, quantities, choose in (
+        ("Table A1", published.IMAGENET10_SCORES, SCORES, max),
+        ("Table A2", published.IMAGENET10_SECONDS, SECONDS, min),
+    ):
+        blocks = []
+        for quantity, heading in quantities.items():
+            kinds = (_kind(quantity),) * len(columns)
+            rows = [
+                (_group(method), method, [Cell(figures[quantity, view]) for view in published.COLUMNS])
+                for method, figures in printed.items()
+            ]
+            blocks.append(Block("ImageNet-10", heading, columns, kinds, rows).with_ratios().with_best(choose))
+        caption = f"The paper's Table {name[-1]}, on ImageNet-10, which is not a data set of ours."
+        tables.append(PaperTable(name, caption, blocks, []))
+    return tables
+
+
+def comparable(runs: Runs, what: str, experiment: str, *, any_clusters: bool = False, any_bits: bool = False) -> Runs:
+    """Runs with as many clusters as there are classes, and codes of one length: 128 bits, or the longest."""
+    classes = {data: len(np.unique(own[0].truth)) for data, own in by_data(runs).items()}
+    kept = [run for run in runs if any_clusters or run.n_clusters in (None, classes[_data_name(run)])]
+    lengths = {run.n_bits for run in kept if run.n_bits is not None}
+    length = N_BITS if N_BITS in lengths else max(lengths, default=None)
+    kept = [run for run in kept if any_bits or run.n_bits in (None, length)]
+    if not kept:
+        raise missing_runs(what, experiment)
+    return kept
+
+
+def missing_runs(what: str, experiment: str, which: str = "") -> InvalidDataError:
+    needed = f"runs {which}" if which else "runs"
+    return InvalidDataError(
+        f"{what} needs {needed}, and there are none: `bitmosaic bench run {experiment}` makes them."
+    )
+
+
+def view_names(runs: Runs) -> dict[tuple[str, ...], str]:
+    """Views of runs -> what they are called in a table, single views first; all together are MulView."""
+    found = sorted({run.views for run in runs}, key=len)
+    together = [views for views in found if len(views) > 1]
+    place = {name: i for i, name in enumerate(found[-1])}
+    singles = sorted((views for views in found if len(views) == 1), key=lambda v: (place.get(v[0], len(place)), v))
+    names = {views: view_name(views[0]) for views in singles}
+    if len(together) == 1:
+        return names | {together[0]: published.MULVIEW}
+    return names | {views: "+".join(map(view_name, views)) for views in together}
+
+
+def in_order(methods: Iterable[str]) -> list[str]:
+    """Of the registry: single-view, multi-view, binary. Others come last."""
+    place = {method: i for i, method in enumerate(METHODS)}
+    return sorted(set(methods), key=lambda method: (place.get(method, len(place)), method))
+
+
+def _times(name: str, runs: Runs, clock: Clock, printed: Printed) -> PaperTable:
+    what = "Seconds" if clock == "seconds" else "Processor seconds"
+    return _per_view(name, what, runs, SECONDS, lambda run: {"seconds": getattr(run, clock)}, printed)
+
+
+def _per_view(
+    name: str, what: str, runs: Runs, quantities: dict[str, str], measure: Measure, printed: Printed
+) -> PaperTable:
+    """A block for each quantity on each data set: methods × views."""
+    blocks, notes = [], []
+    sets = by_data(runs)
+    for data, own in sets.items():
+        names = view_names(own)
+        paper = {column: _paper_column(own, views) for views, column in names.items() if printed}
+        grid: Grid = {method: {} for method in printed} if any(paper.values()) else {}
+        for run in own:
+            grid.setdefault(run.method, {}).setdefault(names[run.views], []).append(run)
+        for block in _blocks(data, grid, list(names.values()), quantities, measure, printed, paper):
+            blocks.append(block.with_ratios().with_best(min if quantities is SECONDS else max))
+        notes += _notes(grid, f"{data}: " if len(sets) > 1 else "")
+    if quantities is SECONDS:
+        notes.append(f"In brackets: how many times as fast as {REFERENCE} on the same views.")
+    if _beside_paper(blocks):
+        beware = "another machine: compare the speed-ups" if quantities is SECONDS else "LBP, GIST and HOG of its own"
+        notes.append(f"paper: the figures of its {name}, from {beware}.")
+    return PaperTable(name, f"{what} on {_names(blocks)}.", blocks, notes)
+
+
+def _blocks(
+    data: str,
+    grid: Grid,
+    columns: list[str],
+    quantities: dict[str, str],
+    measure: Measure,
+    printed: Printed | None = None,
+    paper: dict[str, str | None] | None = None,
+) -> Iterator[Block]:
+    measured = {
+        (method, column): [measure(run) for run in runs if run.labels is not None]
+        for method, own in grid.items()
+        for column, runs in own.items()
+    }
+    for quantity, heading in quantities.items():
+        rows = []
+        for method in in_order(grid):
+            figures = (printed or {}).get(published.name_of(method), {})
+            cells = [
+                _cell(
+                    grid[method].get(column, []),
+                    [each[quantity] for each in measured.get((method, column), [])],
+                    figures.get((quantity, (paper or {}).get(column) or "")),
+                )
+                for column in columns
+            ]
+            rows.append((_group(method), method, cells))
+        yield Block(data, heading, tuple(columns), (_kind(quantity),) * len(columns), rows)
+
+
+def _cell(runs: Runs, values: Sequence[float | None], paper: float | None = None) -> Cell:
+    known = [value for value in values if value is not None]
+    reasons = Counter(CUT_OFF.get(run.cut_off, "failed") for run in runs if run.labels is None)
+    if not known:
+        return Cell(published=paper, note=", ".join(reasons))
+    note = ", ".join(f"{n} of {len(runs)} {reason}" for reason, n in reasons.items())
+    return Cell(
+        float(np.mean(known)), float(np.std(known)) if len(known) > 1 else None, len(known), None, paper, note=note
+    )
+
+
+def _memory_blocks(data: str, grid: dict[str, list[StoredRun]], beside_paper: bool) -> Iterator[Block]:
+    """What the paper counts, and what it does not."""
+    kept = {m: {part: _mean([run.sizes.get(part) for run in runs]) for part in PARTS} for m, runs in grid.items()}
+    total = {m: sum(kept[m][part] or 0 for part in PARTS[:3]) for m in grid}
+    whole = {m: total[m] + (kept[m]["encoder"] or 0) for m in grid}
+    counted, beyond = [], []
+    for method in in_order(grid):
+        name, runs = published.name_of(method), grid[method]
+        theirs = published.CIFAR10_BYTES.get(name, {}) if beside_paper else {}
+        times = published.CIFAR10_REDUCTION.get(name) if beside_paper else None
+        parts = [Cell(kept[method][part], n_runs=len(runs), published=theirs.get(part)) for part in PARTS]
+        reduction = Cell(total[REFERENCE] / total[method], n_runs=len(runs), published=times)
+        honest = Cell(whole[REFERENCE] / whole[method], n_runs=len(runs))
+        counted.append((_group(method), method, [*parts[:3], reduction]))
+        beyond.append((_group(method), method, [parts[3], honest, _cell(runs, [run.peak_bytes for run in runs])]))
+    yield Block(data, "memory", (*PARTS[:3], "reduction"), ("bytes", "bytes", "bytes", "times"), counted)
+    columns = ("encoder", "reduction with encoder", "measured peak")
+    yield Block(data, "beyond the paper", columns, ("bytes", "times", "bytes"), beyond)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _notes(grid: Grid, prefix: str = "") -> list[str]:
+    """How many seeds, and what was cut off."""
+    cells = [(method, column, runs) for method in in_order(grid) for column, runs in grid[method].items()]
+    done = [(method, sum(run.labels is not None for run in runs)) for method, _, runs in cells]
+    most = Counter(n for _, n in done if n).most_common(1)
+    usual = most[0][0] if most else 0
+    others: dict[str, set[int]] = {}
+    for method, n in done:
+        if n not in (0, usual):
+            others.setdefault(method, set()).add(n)
+    but = ", ".join(f"{method} {_range(numbers)}" for method, numbers in others.items())
+    over = "One seed" if usual == 1 else f"{SPREAD} over {usual} seeds"
+    bits = sorted({run.n_bits for *_, runs in cells for run in runs if run.n_bits is not None})
+    codes = f" Codes of {bits[0]} bits." if bits else ""
+    notes = [f"{prefix}{over}{f' ({but})' if but else ''}.{codes}"]
+    some = [f"{m} on {c} ({_cell(runs, [0]).note})" for m, c, runs in cells if 0 < _n_cut(runs) < len(runs)]
+    if some:
+        notes.append(f"{prefix}† some seeds were cut off, the figure is of the others: {'; '.join(some)}.")
+    failed = {f"{m} {run.cut_off}" for m, _, runs in cells for run in runs if run.cut_off not in ("", *CUT_OFF)}
+    return [*notes, *(f"{prefix}{message}" for message in sorted(failed))]
+
+
+def _n_cut(runs: Runs) -> int:
+    return sum(run.labels is None for run in runs)
+
+
+def _range(numbers: set[int]) -> str:
+    return str(min(numbers)) if len(numbers) == 1 else f"{min(numbers)}–{max(numbers)}"
+
+
+def by_data(runs: Runs) -> dict[str, list[StoredRun]]:
+    """Data set and its size -> its runs."""
+    sets: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        sets.setdefault(_data_name(run), []).append(run)
+    return sets
+
+
+def _data_name(run: StoredRun) -> str:
+    """With its size: a part of a data set is another one."""
+    return f"{run.data} ({len(run.truth):,} rows)"
+
+
+def _names(blocks: list[Block]) -> str:
+    return ", ".join(dict.fromkeys(block.data for block in blocks))
+
+
+def _paper_column(runs: Runs, views: tuple[str, ...]) -> str | None:
+    return published.column_of(views) if published.of_cifar10(runs[0].data, len(runs[0].truth)) else None
+
+
+def _beside_paper(blocks: list[Block]) -> bool:
+    return any(cell.published is not None for block in blocks for *_, cells in block.rows for cell in cells)
+
+
+def _group(method: str) -> str:
+    groups = {"single-view": SINGLE_VIEW, "multi-view": MULTI_VIEW, "binary": BINARY}
+    return next((name for name, methods in groups.items() if method in methods), "other")
+
+
+def _kind(quantity: str) -> Kind:
+    return "seconds" if quantity in SECONDS else "score"
+
+
+def view_name(view: str) -> str:
+    return view.upper() if view.lower() in ACRONYMS else view

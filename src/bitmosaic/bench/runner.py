@@ -1,0 +1,254 @@
+"""An experiment -> stored runs: each method in a process of its own, under a time and a memory cap, several at once."""
+
+import hashlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sklearn
+
+from bitmosaic.bench import baselines
+from bitmosaic.bench.experiment import Experiment, Group
+from bitmosaic.bench.memory import resident_bytes
+from bitmosaic.bench.quality import source_stamp
+from bitmosaic.bench.runs import Run, RunFile
+from bitmosaic.threads import available_threads
+
+LOOK_SECONDS = 0.05  # between two looks at the memory of a method
+START_SECONDS = 120  # for imports, compiling and reading, before the first fit
+
+
+def run_experiment(
+    experiment: Experiment,
+    out: Path,
+    progress: Callable[[str, int, int], None],
+    tell: Callable[[str], None],
+) -> list[Run]:
+    """Run what `out` does not have yet. Every finished run is stored at once."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.touch()
+    stored = RunFile(out)
+    for case in experiment.cases.values():
+        stored.check(case)
+    return _Running(experiment, stored, progress, tell).all()
+
+
+class _Running:
+    """The state that the threads of one experiment share."""
+
+    def __init__(self, experiment, stored, progress, tell):
+        self.experiment: Experiment = experiment
+        self.stored: RunFile = stored
+        self.progress, self.tell = progress, tell
+        self.lock = threading.Lock()
+        self.stop = threading.Event()
+        self.cores: queue.Queue[list[int]] = queue.Queue()
+        mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self.threads = min(experiment.threads, available_threads())
+        self.jobs = min(experiment.jobs, available_threads() // self.threads)
+        for job in range(self.jobs):
+            self.cores.put(mine[job * self.threads : (job + 1) * self.threads])
+
+    def all(self) -> list[Run]:
+        groups = self.experiment.groups
+        self._show()
+        with ThreadPoolExecutor(self.jobs) as pool:
+            waiting = [pool.submit(self.group, group) for group in groups]
+            try:
+                for done in waiting:
+                    done.result()
+            except BaseException:
+                self.stop.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+        return [run for group in groups for run in self.runs_of(group)]
+
+    def runs_of(self, group: Group) -> list[Run]:
+        """The stored runs of a group that still hold, by seed."""
+        found = []
+        for seed in range(self.experiment.seeds):
+            run = self.stored.runs.get(_key(group, seed))
+            if run is not None and run.made_by == self.maker(group, bool(run.cut_off)):
+                found.append(run)
+        return found
+
+    def maker(self, group: Group, cut_off: bool) -> str:
+        """Runs of other code are done again, and what was cut off once the caps are others."""
+        caps = f", cap {self.experiment.cap_seconds:g} s {self.experiment.cap_memory}" if cut_off else ""
+        return made_by(group.method) + caps
+
+    def seeds_left(self, group: Group) -> list[int]:
+        runs = self.runs_of(group)
+        if any(run.cut_off for run in runs):
+            return []
+        seconds = [run.seconds for run in runs if run.seconds is not None]
+        slow = bool(seconds) and float(np.mean(seconds)) > self.experiment.slow_seconds
+        wanted = min(self.experiment.slow_seeds, self.experiment.seeds) if slow else self.experiment.seeds
+        have = {run.seed for run in runs}
+        return [seed for seed in range(wanted) if seed not in have]
+
+    def group(self, group: Group) -> None:
+        """All seeds of a group that are left, in one process as long as none of them is cut off."""
+        with self.lock:
+            seeds = self.seeds_left(group)
+        if not seeds or self.stop.is_set():
+            return
+        cores = self.cores.get()
+        try:
+            for figures in self._watched(group, seeds, cores):
+                with self.lock:
+                    self._store(group, figures)
+                    self._show()
+                    if not self.seeds_left(group):
+                        break
+        finally:
+            self.cores.put(cores)
+        with self.lock:
+            self.tell(_summary(group, self.runs_of(group)))
+
+    def _store(self, group: Group, figures: dict[str, Any]) -> None:
+        case = self.experiment.cases[group.data.name]
+        cut_off = figures.get("cut_off", "")
+        run = Run(
+            group.data.name,
+            group.method,
+            figures["seed"],
+            figures.get("seconds"),
+            self.maker(group, bool(cut_off)),
+            None if cut_off else np.array(figures["labels"]),
+            case.truth,
+            group.views,
+            group.n_clusters,
+            group.n_bits,
+            figures.get("cpu_seconds"),
+            figures.get("peak_bytes"),
+            figures.get("sizes", {}),
+            cut_off,
+        )
+        self.stored.add(run, case)
+
+    def _watched(self, group: Group, seeds: list[int], cores: list[int]) -> Iterator[dict[str, Any]]:
+        """What the process of a group tells, seed by seed; the last may be that it was cut off."""
+        task = {
+            "data": group.data.name,
+            "path": str(group.data.path),
+            "choice": asdict(group.data.choice),
+            "views": group.views,
+            "method": group.method,
+            "n_clusters": group.n_clusters,
+            "n_bits": group.n_bits,
+            "seeds": seeds,
+        }
+        threads = str(self.threads)
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+        with subprocess.Popen(
+            [sys.executable, "-m", "bitmosaic.bench.worker", json.dumps(task)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | dict.fromkeys(names, threads),
+        ) as process:
+            try:
+                if cores:
+                    os.sched_setaffinity(process.pid, cores)
+                yield from self._listen(process, seeds)
+            finally:
+                process.kill()
+
+    def _listen(self, process: subprocess.Popen, seeds: list[int]) -> Iterator[dict[str, Any]]:
+        lines: queue.Queue[str | None] = queue.Queue()
+        errors: list[str] = []
+        for stream, take in ((process.stdout, lines.put), (process.stderr, errors.append)):
+            threading.Thread(target=_read, args=(stream, take, lines), daemon=True).start()
+        left, began, allowed = list(seeds), time.monotonic(), float(START_SECONDS)
+        while left:
+            try:
+                line = lines.get(timeout=LOOK_SECONDS)
+            except queue.Empty:
+                if self.stop.is_set():
+                    return
+                if time.monotonic() - began > allowed:
+                    yield {"seed": left[0], "cut_off": "time"}
+                    return
+                if resident_bytes(process.pid) > self.experiment.cap_bytes:
+                    yield {"seed": left[0], "cut_off": "memory"}
+                    return
+                continue
+            if line is None:
+                last = (errors or ["the process ended without a word"])[-1].strip()
+                yield {"seed": left[0], "cut_off": f"failed: {last}"}
+                return
+            figures = json.loads(line)
+            if "cut_off" in figures:
+                yield {"seed": left[0]} | figures
+                return
+            if "ready" not in figures:
+                left.remove(figures["seed"])
+                yield figures
+            began, allowed = time.monotonic(), self.experiment.cap_seconds
+
+    def _show(self) -> None:
+        """One bar for each data set; a group that is finished counts in full."""
+        done: dict[str, int] = {}
+        total: dict[str, int] = {}
+        for group in self.experiment.groups:
+            name, left = group.data.name, len(self.seeds_left(group))
+            total[name] = total.get(name, 0) + self.experiment.seeds
+            done[name] = done.get(name, 0) + self.experiment.seeds - left
+        for name in total:
+            self.progress(name, done[name], total[name])
+
+
+def _read(stream, take: Callable[[str], None], lines: queue.Queue) -> None:
+    for line in stream:
+        take(line)
+    if take == lines.put:
+        lines.put(None)
+
+
+def _key(group: Group, seed: int):
+    return group.data.name, group.method, seed, group.views, group.n_clusters, group.n_bits
+
+
+def _summary(group: Group, runs: list[Run]) -> str:
+    done = [run for run in runs if not run.cut_off]
+    parts = [str(group)]
+    if done:
+        seconds, nmi = (np.mean([f(run) for run in done]) for f in (lambda r: r.seconds, lambda r: r.scores["nmi"]))
+        parts.append(f"{len(done)} seeds, {seconds:,.1f} s, NMI {nmi:.3f}")
+    parts += [f"cut off: {run.cut_off}" for run in runs if run.cut_off]
+    return ": ".join([parts[0], ", ".join(parts[1:]) or "stopped"])
+
+
+@cache
+def made_by(method: str) -> str:
+    """The libraries and the sources that a method's labels come from."""
+    module = import_module(baselines.method_class(method).__module__)
+    digest = hashlib.sha256()
+    for name in sorted(_own_modules(module)):
+        digest.update(Path(str(import_module(name).__file__)).read_bytes())
+    if method in baselines.BINARY:
+        digest.update(source_stamp().encode())
+    return f"bitmosaic {digest.hexdigest()[:12]}, scikit-learn {sklearn.__version__}"
+
+
+def _own_modules(module) -> set[str]:
+    """A module of the baselines and those of them whose functions and classes it uses."""
+    found = {module.__name__}
+    for value in vars(module).values():
+        name = getattr(value, "__module__", None) or ""
+        if name.startswith(baselines.__name__ + ".") and name not in found:
+            found |= _own_modules(import_module(name))
+    return found

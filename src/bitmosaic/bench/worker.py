@@ -1,0 +1,66 @@
+"""One method on one set of views, in a process of its own: a line of JSON when ready, then one for each seed."""
+
+import json
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitmosaic.bench.baselines import make
+from bitmosaic.bench.experiment import DataSet
+from bitmosaic.bench.memory import PeakMemory, processor_seconds
+from bitmosaic.bench.selection import Choice
+from bitmosaic.errors import BitmosaicError
+from bitmosaic.views import Views
+
+
+def fit_all(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Fit with each seed and tell the time, the memory above the start, and the labels.
+
+    What happens only once in a process (imports, compiled kernels, threads) is over before the clock starts.
+    """
+    warnings.simplefilter("ignore")
+    settings = {} if task["n_bits"] is None else {"n_bits": task["n_bits"]}
+    views = DataSet(task["data"], Path(task["path"]), tuple(task["views"]), Choice(**task["choice"])).open()
+    views = Views(views.names, views.arrays)
+    make(task["method"], 4, random_state=0, **settings).fit_predict(_small_views())
+    yield {"ready": True}
+    for seed in task["seeds"]:
+        method = make(task["method"], task["n_clusters"], random_state=seed, **settings)
+        with PeakMemory() as memory:
+            start, cpu = time.perf_counter(), processor_seconds()
+            labels = method.fit_predict(views)
+            seconds, cpu = time.perf_counter() - start, processor_seconds() - cpu
+        yield {
+            "seed": seed,
+            "seconds": seconds,
+            "cpu_seconds": cpu,
+            "peak_bytes": memory.peak - memory.start,
+            "sizes": getattr(method, "sizes_", {}),
+            "labels": labels.tolist(),
+        }
+
+
+def _small_views() -> Views:
+    rng = np.random.default_rng(0)
+    arrays = tuple(rng.random((500, d), np.float32) for d in (24, 160))
+    for array in arrays:
+        array.setflags(write=False)  # as memory maps are: kernels are compiled for these on their own
+    return Views(("a", "b"), arrays)
+
+
+if __name__ == "__main__":
+    try:
+        for line in fit_all(json.loads(sys.argv[1])):
+            print(json.dumps(line), flush=True)
+    except MemoryError:
+        print(json.dumps({"cut_off": "memory"}), flush=True)
+    except Exception as error:
+        if not isinstance(error, BitmosaicError):
+            traceback.print_exc()
+        print(json.dumps({"cut_off": f"failed: {error or type(error).__name__}"}), flush=True)

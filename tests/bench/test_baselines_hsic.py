@@ -1,0 +1,107 @@
+"""HSIC and its variants behind the interface of the baselines: the same fits, and what they leave behind."""
+
+import numpy as np
+import pytest
+
+import bitmosaic.hsic
+from bitmosaic.bench.baselines import make
+from bitmosaic.errors import InvalidDataError, ParameterError
+from bitmosaic.metrics import clustering_scores
+from planted_views import TRUTH, VIEWS, WIDTHS, lacking
+
+VARIANTS = {
+    "HSIC": {},
+    "HSIC-TS": {"joint": False},
+    "HSIC-F": {"norm": "frobenius"},
+    "HSIC-U": {"balance": 0, "variance_reward": 0},
+}
+ALL = [*VARIANTS, "HSIC.paper"]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Each variant, and its labels."""
+    methods = {name: make(name, 4, random_state=0, n_bits=32) for name in ALL}
+    return {name: (method, method.fit_predict(VIEWS)) for name, method in methods.items()}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_planted_clusters_are_found(fitted, name):
+    assert clustering_scores(TRUTH, fitted[name][1])["nmi"] >= 0.95
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_is_the_estimator_with_its_settings(fitted, name):
+    method, labels = fitted[name]
+    model = bitmosaic.hsic.HSIC(4, n_bits=32, random_state=0, **VARIANTS[name]).fit(VIEWS)
+    np.testing.assert_array_equal(labels, model.labels_)
+    np.testing.assert_array_equal(method.codes_, model.codes_)
+    assert len(method.objective_) == model.n_iter_
+    assert (model.n_iter_, "α", method.objective_[-1]) in model.objective_history_
+
+
+def test_the_papers_settings_are_the_papers(fitted):
+    method, labels = fitted["HSIC.paper"]
+    model = bitmosaic.hsic.HSIC.paper(4, n_bits=32, random_state=0).fit(VIEWS)
+    np.testing.assert_array_equal(labels, model.labels_)
+    np.testing.assert_array_equal(method.codes_, model.codes_)
+    assert len(method.objective_) == model.n_iter_
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_objective_never_rises(fitted, name):
+    objective = fitted[name][0].objective_
+    assert len(objective) > 1
+    assert (np.diff(objective) <= 1e-6 * abs(objective[0])).all()
+
+
+@pytest.mark.parametrize(("name", "n_anchors"), [("HSIC", 120), ("HSIC.paper", 600)])
+def test_sizes_are_the_bytes_of_what_is_kept(fitted, name, n_anchors):
+    d, m = sum(WIDTHS.values()), len(WIDTHS)
+    float64s = d + m + 32  # offsets, view weights, bit weights
+    float32s = d + n_anchors * d + m * n_anchors  # factors, anchors, means
+    assert fitted[name][0].sizes_ == {
+        "data": 600 * 4,
+        "centroids": 4 * 4,
+        "projection": m * n_anchors * 32 * 4,
+        "encoder": 8 * float64s + 4 * float32s,
+    }
+
+
+def test_the_bytes_of_components_count_too():
+    wide = np.random.default_rng(0).standard_normal((300, 120)).astype(np.float32)
+    method = make("HSIC", 4, random_state=0, n_bits=16)
+    method.fit_predict(wide)
+    basis, anchors = 120 * 96, 60 * 96
+    assert method.sizes_["encoder"] == 8 * (120 + 1 + 16) + 4 * (120 + basis + anchors + 60)
+
+
+def test_views_are_handed_over_as_they_are(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", VIEWS["a"])
+    views = {"a": np.load(tmp_path / "a.npy", mmap_mode="r"), "b": VIEWS["b"]}
+    seen = []
+    fit = bitmosaic.hsic.HSIC.fit
+    monkeypatch.setattr(bitmosaic.hsic.HSIC, "fit", lambda model, given: seen.append(given) or fit(model, given))
+    make("HSIC", 4, random_state=0, n_bits=16).fit_predict(views)
+    assert seen == [views]
+    assert isinstance(seen[0]["a"], np.memmap)
+
+
+def test_rows_that_lack_a_view_are_welcome():
+    views = VIEWS | {"b": lacking(VIEWS["b"], slice(0, 200))}
+    labels = make("HSIC", 4, random_state=0, n_bits=32).fit_predict(views)
+    assert clustering_scores(TRUTH, labels)["nmi"] >= 0.95
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_threads_and_repetition_do_not_change_labels(fitted, name):
+    method = make(name, 4, random_state=0, n_bits=32, n_threads=1)
+    np.testing.assert_array_equal(method.fit_predict(VIEWS), fitted[name][1])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_bad_parameters_are_refused(name):
+    with pytest.raises(ParameterError, match="n_bits"):
+        make(name, 4, n_bits=12).fit_predict(VIEWS)
+    with pytest.raises(InvalidDataError, match=r"n_samples=600 should be >= n_clusters=601"):
+        make(name, 601).fit_predict(VIEWS)

@@ -1,0 +1,269 @@
+"""The baselines for one view: they solve what they were made for, and agree with plain NumPy and SciPy."""
+
+import sys
+from importlib.util import find_spec
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist, pdist
+
+from bitmosaic.bench import baselines
+from bitmosaic.bench.baselines import METHODS, Baseline, approximate_kernel_kmeans, make, rbf
+from bitmosaic.bench.baselines.base import concatenated, nonnegative, standardised
+from bitmosaic.errors import InvalidDataError, MissingExtraError, ParameterError
+from bitmosaic.metrics import clustering_scores
+from planted_views import TRUTH, VIEWS, blobs, lacking
+
+OURS = ["k-means", "k-means++", "k-medoids", "Ak-kmeans", "Nyström-features", "NMF"]
+WRITTEN = [name for name, where in METHODS.items() if find_spec(f"{baselines.__name__}.{where.partition(':')[0]}")]
+X = concatenated([standardised(view) for view in VIEWS.values()])
+
+
+def nmi(truth, labels):
+    return clustering_scores(truth, labels)["nmi"]
+
+
+def disc_in_a_ring(n=400):
+    """What no straight line can part."""
+    rng = np.random.default_rng(0)
+    truth, angle = rng.integers(2, size=n), rng.uniform(0, 2 * np.pi, n)
+    circle = 3 * truth[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    return (circle + 0.15 * rng.standard_normal((n, 2))).astype(np.float32), truth
+
+
+def scatter_in_kernel_space(K, labels):
+    """Σ_i ‖φ(x_i) - c‖² with exact centres, from the whole kernel matrix."""
+    groups = [np.flatnonzero(labels == k) for k in np.unique(labels)]
+    return np.trace(K) - sum(K[np.ix_(g, g)].sum() / len(g) for g in groups)
+
+
+# ---- the registry
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_every_registered_method_can_be_made(name):
+    method = make(name, 4, random_state=7)
+    assert isinstance(method, Baseline)
+    assert (method.n_clusters, method.random_state) == (4, 7)
+
+
+def test_an_unknown_method_is_refused_with_the_known_ones():
+    with pytest.raises(ParameterError, match=r"Methods are k-means, k-means\+\+, .*HSIC\.paper; got 'kmeans'"):
+        make("kmeans", 4)
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("n_clusters", [0, 601])
+def test_there_cannot_be_more_clusters_than_rows_or_none(name, n_clusters):
+    with pytest.raises(ParameterError, match=rf"between 1 and the number of rows; got {n_clusters} for 600 rows"):
+        make(name, n_clusters).fit_predict(VIEWS)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_missing_values_are_refused(name):
+    with pytest.raises(InvalidDataError, match=r"view 'b' has missing or infinite values\. Leave those rows out"):
+        make(name, 4).fit_predict(VIEWS | {"b": lacking(VIEWS["b"], [3])})
+
+
+# ---- what all of them do
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_planted_clusters_are_found_from_most_seeds(name):
+    scores = [nmi(TRUTH, make(name, 4, random_state=seed).fit_predict(VIEWS)) for seed in range(5)]
+    assert np.median(scores) >= 0.95
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_same_seed_gives_same_labels_and_leaves_the_views_alone(name):
+    views, _ = blobs(spread=0.7, seed=1)  # no clear clusters
+    given = views["c"].copy()
+    labels = make(name, 5, random_state=3).fit_predict(given)
+    assert (labels.dtype, labels.shape) == (np.int32, (600,))
+    np.testing.assert_array_equal(labels, make(name, 5, random_state=3).fit_predict(given))
+    np.testing.assert_array_equal(given, views["c"])
+    assert len(np.unique(labels)) == 5
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_as_many_clusters_as_rows_and_a_single_one_are_possible(name):
+    few = {view: rows[:6] for view, rows in VIEWS.items()}
+    assert len(np.unique(make(name, 1, random_state=0).fit_predict(few))) == 1
+    assert len(make(name, 6, random_state=0).fit_predict(few)) == 6
+
+
+# ---- k-means
+
+
+@pytest.mark.parametrize("name", ["k-means", "k-means++"])
+def test_kmeans_ends_where_rows_have_their_nearest_mean(name):
+    method = make(name, 4, random_state=0)
+    labels = method.fit_predict(VIEWS)
+    means = np.stack([X[labels == k].mean(0) for k in range(4)])
+    D = cdist(X, means, "sqeuclidean")
+    np.testing.assert_array_equal(labels, D.argmin(1))
+    np.testing.assert_allclose(method.objective_, [D.min(1).sum()], rtol=1e-5)
+
+
+def test_kmeans_tells_the_bytes_it_works_on():
+    method = make("k-means", 4, random_state=0)
+    method.fit_predict(VIEWS)
+    assert method.sizes_ == {"data": 600 * 39 * 4, "centroids": 4 * 39 * 4}
+
+
+def test_a_start_far_apart_ends_lower_than_random_rows():
+    views, _ = blobs(n_clusters=12, spread=10.0)
+
+    def mean_objective(name):
+        methods = [make(name, 12, random_state=seed) for seed in range(10)]
+        for method in methods:
+            method.fit_predict(views)
+        return np.mean([method.objective_[-1] for method in methods])
+
+    assert mean_objective("k-means++") < 0.8 * mean_objective("k-means")
+
+
+# ---- k-medoids
+
+
+def test_medoids_are_the_best_of_all_triples():
+    views, _ = blobs(n=40, n_clusters=3)
+    method = make("k-medoids", 3, random_state=0)
+    labels = method.fit_predict(views)
+    rows = concatenated([standardised(view) for view in views.values()])
+    D = cdist(rows, rows)
+    best = min(combinations(range(40), 3), key=lambda medoids: D[:, medoids].min(1).sum())
+    assert sorted(method.medoids_) == list(best)
+    np.testing.assert_array_equal(labels, D[:, method.medoids_].argmin(1))
+    np.testing.assert_allclose(method.objective_, [D[:, list(best)].min(1).sum()], rtol=1e-5)
+
+
+def test_medoids_of_a_sample_serve_all_rows(monkeypatch):
+    monkeypatch.setattr("bitmosaic.bench.baselines.kmedoids.BLOCK", 7)
+    method = make("k-medoids", 4, random_state=0, n_sample=50)
+    labels = method.fit_predict(VIEWS)
+    np.testing.assert_array_equal(labels, cdist(X, X[method.medoids_]).argmin(1))
+    assert nmi(TRUTH, labels) >= 0.95
+
+
+def test_without_its_package_kmedoids_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kmedoids", None)
+    with pytest.raises(MissingExtraError, match=r"k-medoids needs kmedoids: pip install 'bitmosaic\[bench\]'"):
+        make("k-medoids", 4).fit_predict(VIEWS)
+
+
+# ---- kernels
+
+
+def test_kernel_agrees_with_scipy_far_from_the_origin_and_in_blocks(monkeypatch):
+    monkeypatch.setattr(rbf, "BLOCK", 7)
+    rows = np.random.default_rng(0).standard_normal((60, 5)).astype(np.float32) + np.float32(1000)
+    expected = np.exp(-0.3 * cdist(rows, rows[:9], "sqeuclidean"))
+    K = rbf.rbf_kernel(rows, rows[:9], 0.3)
+    assert K.dtype == np.float32
+    np.testing.assert_allclose(K, expected, atol=1e-5)
+
+
+def test_width_is_the_mean_squared_distance_of_pairs():
+    rng = np.random.default_rng(0)
+    assert rbf.mean_width(X, rng) == pytest.approx(1 / (pdist(X) ** 2).mean())
+    assert rbf.mean_width(X, rng, n_sample=300) == pytest.approx(1 / (pdist(X) ** 2).mean(), rel=0.1)
+    assert rbf.mean_width(np.ones((5, 2), np.float32), rng) == 1
+
+
+@pytest.mark.parametrize("name", ["Ak-kmeans", "Nyström-features"])
+def test_kernels_part_a_disc_from_the_ring_around_it(name):
+    rows, truth = disc_in_a_ring()
+    for seed in range(5):
+        labels = make(name, 2, random_state=seed, gamma=1.0, n_sample=100).fit_predict(rows)
+        assert nmi(truth, labels) >= 0.95
+    assert nmi(truth, make("k-means", 2, random_state=0).fit_predict(rows)) < 0.5
+
+
+@pytest.mark.parametrize("name", ["k-medoids", "Ak-kmeans", "Nyström-features"])
+def test_a_sample_must_hold_as_many_rows_as_clusters(name):
+    with pytest.raises(ParameterError, match=r"n_sample must be at least n_clusters=4; got 3\. Raise it"):
+        make(name, 4, n_sample=3).fit_predict(VIEWS)
+
+
+@pytest.mark.parametrize("name", ["Ak-kmeans", "Nyström-features"])
+@pytest.mark.parametrize("gamma", [0, -1.0, np.nan])
+def test_gamma_must_be_positive(name, gamma):
+    with pytest.raises(ParameterError, match=r"gamma must be positive; got .* None takes it from the rows"):
+        make(name, 4, gamma=gamma).fit_predict(VIEWS)
+
+
+# ---- approximate kernel k-means
+
+
+def test_the_objective_of_approximate_kernel_kmeans_never_rises():
+    views, _ = blobs(spread=0.7, seed=1)  # no clear clusters: many iterations
+    method = make("Ak-kmeans", 5, random_state=0, n_sample=60)
+    method.fit_predict(views)
+    assert len(method.objective_) > 5
+    assert (np.diff(method.objective_) <= 1e-6 * method.objective_[0]).all()
+
+
+def test_with_all_rows_sampled_it_is_kernel_kmeans():
+    rows = blobs(n=200, spread=0.7, seed=1)[0]["c"]
+    K = np.exp(-0.02 * cdist(rows, rows, "sqeuclidean"))
+    expected = start = np.random.default_rng(0).integers(4, size=len(rows))
+    for _ in range(100):
+        U = np.eye(4)[expected] / np.bincount(expected)  # (n, k)
+        expected = (np.diag(U.T @ K @ U) - 2 * K @ U).argmin(1)
+    labels, objective = approximate_kernel_kmeans.kernel_kmeans(K.astype(np.float32), K.astype(np.float32), start, 4)
+    np.testing.assert_array_equal(labels, expected)
+    assert objective[-1] == pytest.approx(scatter_in_kernel_space(K, expected), rel=1e-4)
+
+
+def test_centres_are_the_nearest_combinations_of_the_sampled_rows():
+    """The first objective, from the definition: least squares for each centre in the span of the sample."""
+    rows, _ = disc_in_a_ring(n=120)
+    K = np.exp(-cdist(rows, rows, "sqeuclidean"))
+    sampled, labels = np.arange(0, 120, 8), np.arange(120) % 3
+    D = np.empty((120, 3))
+    for k in range(3):
+        mean = (labels == k) / (labels == k).sum()
+        alpha = np.linalg.lstsq(K[np.ix_(sampled, sampled)], K[sampled] @ mean, rcond=None)[0]
+        D[:, k] = 1 - 2 * K[:, sampled] @ alpha + alpha @ K[np.ix_(sampled, sampled)] @ alpha
+    K_B = K[:, sampled].astype(np.float32)
+    _, objective = approximate_kernel_kmeans.kernel_kmeans(K_B, K_B[sampled], labels, 3)
+    assert objective[0] == pytest.approx(D.min(1).sum(), rel=1e-4)
+
+
+def test_a_centre_without_rows_stays():
+    K = np.ones((6, 6), np.float32)  # all rows alike: the first cluster takes them all
+    labels, objective = approximate_kernel_kmeans.kernel_kmeans(K, K, np.arange(6) % 3, 3)
+    np.testing.assert_array_equal(labels, 0)
+    np.testing.assert_allclose(objective, 0, atol=1e-5)
+
+
+# ---- Nyström features
+
+
+def test_with_all_rows_sampled_features_have_the_distances_of_the_kernel():
+    method = make("Nyström-features", 4, random_state=0, gamma=0.01, n_sample=600)
+    labels = method.fit_predict(VIEWS)
+    K = np.exp(-0.01 * cdist(X, X, "sqeuclidean"))
+    assert method.objective_[-1] == pytest.approx(scatter_in_kernel_space(K, labels), rel=1e-3)
+
+
+# ---- NMF
+
+
+def test_nmf_leaves_hardly_more_than_the_best_factors_of_any_sign_do():
+    method = make("NMF", 4, random_state=0)
+    method.fit_predict(VIEWS)
+    s = np.linalg.svd(concatenated([nonnegative(view) for view in VIEWS.values()]), compute_uv=False)
+    least = np.sqrt((s[4:] ** 2).sum())
+    assert least <= method.objective_[-1] <= 1.05 * least
+
+
+def test_nmf_does_not_depend_on_the_size_of_a_column():
+    sizes = {name: 10.0 ** np.arange(rows.shape[1]) for name, rows in VIEWS.items() if name != "c"}
+    scaled = {name: VIEWS[name] * size for name, size in sizes.items()}
+    plain = {name: VIEWS[name] for name in sizes}
+    np.testing.assert_array_equal(
+        make("NMF", 4, random_state=1).fit_predict(scaled), make("NMF", 4, random_state=1).fit_predict(plain)
+    )

@@ -1,0 +1,664 @@
+"""Data sets from small files in their real formats; wrong, cut and hostile ones end in one clear error."""
+
+import io
+import struct
+import tarfile
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+
+from bitmosaic.bench import datasets, nus_wide
+from bitmosaic.bench.cifar import BATCHES
+from bitmosaic.bench.datasets import open_dataset, prepare
+from bitmosaic.bench.plain_pickle import read_pickle
+from bitmosaic.bench.selection import parse_classes
+from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, MissingFileError, ParameterError
+from bitmosaic.extraction import extract_views
+from bitmosaic.views import Views, read_views
+
+NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+N = 5  # pictures of a batch
+RNG = np.random.default_rng(0)
+PICTURES = RNG.integers(256, size=(6 * N, 32, 32, 3), dtype=np.uint8)
+CLASSES = np.arange(6 * N) % 10
+ROWS = PICTURES.transpose(0, 3, 1, 2).reshape(6 * N, 3072)  # red, green, blue, as CIFAR-10 stores them
+
+
+# ---- CIFAR-10: writers of its two versions
+
+
+class Python2Pickle:
+    """Writes what cPickle.dump(value, file, protocol=2) of Python 2 wrote, with NumPy 1: byte strings, memo and all."""
+
+    def __init__(self, value):
+        self.memo = 0
+        self.content = b"\x80\x02" + self.of(value) + b"."
+
+    def put(self):
+        self.memo += 1
+        return b"q" + bytes([self.memo]) if self.memo < 256 else b"r" + struct.pack("<i", self.memo)
+
+    def of(self, value):
+        match value:
+            case int() if 0 <= value < 256:
+                return b"K" + bytes([value])
+            case int() if 0 <= value < 65536:
+                return b"M" + struct.pack("<H", value)
+            case int():
+                return b"J" + struct.pack("<i", value)
+            case bytes() if len(value) < 256:
+                return b"U" + bytes([len(value)]) + value + self.put()
+            case bytes():
+                return b"T" + struct.pack("<i", len(value)) + value + self.put()
+            case list():
+                return b"]" + self.put() + b"(" + b"".join(map(self.of, value)) + b"e"
+            case dict():
+                return b"}" + self.put() + b"(" + b"".join(self.of(k) + self.of(v) for k, v in value.items()) + b"u"
+            case np.ndarray():
+                made = b"cnumpy.core.multiarray\n_reconstruct\n" + self.put() + b"cnumpy\nndarray\n" + self.put()
+                made += b"K\x00\x85" + self.put() + self.of(b"b") + b"\x87" + self.put() + b"R" + self.put()
+                shape = b"".join(map(self.of, value.shape)) + b"\x86" + self.put()
+                kind = b"cnumpy\ndtype\n" + self.put() + self.of(value.dtype.str.encode().strip(b"|<"))
+                kind += b"K\x00K\x01\x87" + self.put() + b"R" + self.put()
+                kind += b"(K\x03" + self.of(b"|") + b"NNN" + self.of(-1) + self.of(-1) + b"K\x00t" + self.put() + b"b"
+                return made + b"(K\x01" + shape + kind + b"\x89" + self.of(value.tobytes()) + b"t" + self.put() + b"b"
+        raise TypeError(value)
+
+
+def python2(value):
+    return Python2Pickle(value).content
+
+
+def binary_files():
+    files = {}
+    for i, batch in enumerate(BATCHES):
+        rows = slice(N * i, N * (i + 1))
+        files[f"{batch}.bin"] = np.column_stack([CLASSES[rows].astype(np.uint8), ROWS[rows]]).tobytes()
+    return files | {"batches.meta.txt": "\n".join(NAMES).encode() + b"\n\n", "readme.html": b"<html>"}
+
+
+def pickled_files():
+    files = {}
+    for i, batch in enumerate(BATCHES):
+        rows = slice(N * i, N * (i + 1))
+        value = {b"batch_label": b"training batch", b"labels": CLASSES[rows].tolist(), b"data": ROWS[rows]}
+        files[batch] = python2(value | {b"filenames": [b"a_s_%06d.png" % j for j in range(N)]})
+    meta = {b"num_cases_per_batch": N, b"label_names": [name.encode() for name in NAMES], b"num_vis": 3072}
+    return files | {"batches.meta": python2(meta), "readme.html": b"<html>"}
+
+
+FILES = {"cifar-10-batches-bin": binary_files(), "cifar-10-batches-py": pickled_files()}
+
+
+def write_files(folder, files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def write_tar(path, files, mode="w:gz"):
+    with tarfile.open(path, mode) as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+@pytest.fixture(params=FILES)
+def version(request):
+    return request.param
+
+
+def assert_is_cifar(source):
+    assert source.labels().tolist() == [NAMES[i] for i in CLASSES]
+    for position, picture in source.read_many(range(len(source))).items():
+        assert np.array_equal(picture, PICTURES[position])
+
+
+def test_cifar_folder_gives_every_picture_with_its_class(tmp_path, version):
+    write_files(tmp_path / version, FILES[version])
+    assert_is_cifar(open_dataset(tmp_path / version))
+    assert_is_cifar(open_dataset(tmp_path, "cifar-10"))  # the folder above
+
+
+def test_cifar_archive_is_read_as_it_is(tmp_path, version):
+    archive = write_tar(tmp_path / "any.tar.gz", {f"{version}/{name}": c for name, c in FILES[version].items()})
+    assert_is_cifar(open_dataset(archive))
+
+
+def test_one_batch_of_cifar_can_be_opened_by_itself(tmp_path, version):
+    write_files(tmp_path, FILES[version])
+    source = open_dataset(next(tmp_path.glob("data_batch_2*")))
+    assert np.array_equal(source.read(1), PICTURES[N + 1])
+    assert source.labels().tolist() == [NAMES[i] for i in CLASSES[N : 2 * N]]
+
+
+def test_without_names_the_classes_of_cifar_are_numbers(tmp_path, version):
+    write_files(tmp_path, {name: c for name, c in FILES[version].items() if "meta" not in name})
+    assert open_dataset(tmp_path).labels().tolist() == [str(i) for i in CLASSES]
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "content", "message"),
+    [
+        (
+            "cifar-10-batches-bin",
+            "data_batch_3.bin",
+            b"\x01" * (3073 * N - 10),
+            "records of 3,073 bytes.* has 15,355 b",
+        ),
+        ("cifar-10-batches-bin", "data_batch_3.bin", b"", "records of 3,073 bytes.* has 0 bytes"),
+        (
+            "cifar-10-batches-bin",
+            "data_batch_3.bin",
+            b"\x01" * 3073,
+            "as many pictures.*data_batch_3 1, data_batch_4 5",
+        ),
+        ("cifar-10-batches-bin", "data_batch_3.bin", b"\x0a" * 3073 * N, "from 0 to 9; .*data_batch_3.bin has 10"),
+        ("cifar-10-batches-bin", "batches.meta.txt", b"airplane\nbird\n", "has 2 names for 10 classes"),
+        ("cifar-10-batches-py", "data_batch_3", FILES["cifar-10-batches-py"]["data_batch_3"][:-9000], "may be cut"),
+        ("cifar-10-batches-py", "data_batch_3", b"not a pickle", "It may be cut or of another data set"),
+        ("cifar-10-batches-py", "data_batch_3", python2([1, 2]), "it holds a list, not a dict"),
+        ("cifar-10-batches-py", "data_batch_3", python2({b"data": ROWS[:5], b"fine_labels": [1]}), "'fine_labels'"),
+        ("cifar-10-batches-py", "data_batch_3", python2({b"data": ROWS[:5], b"labels": [1]}), "of 3,072 and 1 labels"),
+        ("cifar-10-batches-py", "data_batch_3", python2({b"data": ROWS[:2, :9], b"labels": [1, 2]}), "2 rows of 9 and"),
+        ("cifar-10-batches-py", "data_batch_3", python2({b"data": ROWS[:2], b"labels": [1, 77]}), "from 0 to 9.* 77"),
+        ("cifar-10-batches-py", "data_batch_3", python2({b"data": ROWS[:2] * 1.0, b"labels": [1, 2]}), "not of uint8"),
+        ("cifar-10-batches-py", "batches.meta", python2({b"names": []}), "must have a list 'label_names'"),
+    ],
+)
+def test_a_wrong_file_of_cifar_is_told_with_what_was_expected(tmp_path, version, name, content, message):
+    write_files(tmp_path, FILES[version] | {name: content})
+    with pytest.raises((FileFormatError, InvalidDataError), match=message):
+        open_dataset(tmp_path)
+
+
+def test_a_missing_batch_is_named(tmp_path, version):
+    write_files(tmp_path, FILES[version])
+    next(tmp_path.glob("data_batch_4*")).unlink()
+    with pytest.raises(InvalidDataError, match=r"lacks data_batch_4. Get the rest"):
+        open_dataset(tmp_path)
+
+
+def test_both_versions_of_cifar_in_one_folder_are_one_too_many(tmp_path):
+    for version, files in FILES.items():
+        write_files(tmp_path / version, files)
+    with pytest.raises(InvalidDataError, match="data_batch_1 twice"):
+        open_dataset(tmp_path)
+
+
+def test_a_cut_archive_of_cifar_is_refused(tmp_path, version):
+    archive = write_tar(tmp_path / "cifar.tar.gz", FILES[version])
+    archive.write_bytes(archive.read_bytes()[:60_000])
+    with pytest.raises(FileFormatError, match="is cut short or damaged"):
+        open_dataset(archive)
+
+
+# ---- pickles that want more
+
+
+@pytest.mark.parametrize("asks", ["os system", "builtins eval", "numpy.core.multiarray fromstring", "_codecs encode"])
+def test_a_hostile_pickle_is_refused_and_not_run(tmp_path, asks):
+    module, name = asks.split()
+    trace = tmp_path / "trace"
+    call = f"c{module}\n{name}\n(S'touch {trace}'\ntR".encode()
+    for content in (call + b".", b"\x80\x02}(U\x04data" + call + b"u."):
+        write_files(tmp_path / "cifar", FILES["cifar-10-batches-py"] | {"data_batch_1": content})
+        with pytest.raises(FileFormatError, match=f"asks for {module}.{name}, which is refused"):
+            open_dataset(tmp_path / "cifar")
+    assert not trace.exists()
+
+
+def test_an_array_stored_by_columns_is_read_as_such():
+    X = ROWS[:2, :7]
+    by_rows = b"\x89U\x0e" + X.tobytes()  # False, then a string of 14 bytes
+    content = python2({b"data": X})
+    assert content.count(by_rows) == 1
+    by_columns = content.replace(by_rows, b"\x88U\x0e" + X.tobytes("F"))
+    assert np.array_equal(read_pickle(content, "batch")["data"], X)
+    assert np.array_equal(read_pickle(by_columns, "batch")["data"], X)
+
+
+def test_an_array_that_claims_more_than_it_has_is_refused():
+    content = python2({b"data": ROWS[:2]}).replace(struct.pack("<H", 3072), struct.pack("<H", 65535), 1)
+    with pytest.raises(FileFormatError, match=r"2×65535 has 6,144 bytes"):
+        read_pickle(content, "data_batch_1")
+
+
+def test_a_number_that_would_fill_the_memory_is_refused():
+    content = python2({b"labels": [1]}).replace(b"q\x01", b"r" + struct.pack("<I", 2**31 - 1), 1)
+    with pytest.raises(FileFormatError, match="it numbers a value 2147483647"):
+        read_pickle(content, "data_batch_1")
+
+
+def test_a_damaged_pickle_gives_values_or_one_error():
+    content = python2({b"labels": [1, 2], b"data": ROWS[:2, :8], b"names": [b"a"]})
+    rng, refused = np.random.default_rng(1), 0
+    for _ in range(2000):
+        damaged = bytearray(content)
+        for place in rng.integers(len(content), size=rng.integers(1, 4)):
+            damaged[place] = rng.integers(256)
+        try:
+            read_pickle(bytes(damaged), "data_batch_1")
+        except FileFormatError:
+            refused += 1
+    assert 500 < refused < 2000
+
+
+# ---- class folders
+
+
+SYNSETS = {"n01440764": 6, "n02084071": 9, "n03000684": 3, "n04252077": 7}
+
+
+def jpeg(seed):
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(seed).integers(256, size=(16, 20, 3), dtype=np.uint8)).save(file, "JPEG")
+    return file.getvalue()
+
+
+IMAGENET = {f"{s}/{s}_{i}.JPEG": jpeg(i) for s, n in SYNSETS.items() for i in range(n)}
+
+
+def write_tree(folder, files):
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def tar_bytes(files):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return file.getvalue()
+
+
+def tar_of_tars():
+    inner = {s: {n.partition("/")[2]: c for n, c in IMAGENET.items() if n.startswith(s)} for s in SYNSETS}
+    return {f"{s}.tar": tar_bytes(files) for s, files in inner.items()}
+
+
+@pytest.fixture(params=["folder", "folder above", "tar", "tar.xz", "tar of tars"])
+def imagenet(request, tmp_path):
+    match request.param:
+        case "folder":
+            return write_tree(tmp_path / "train", IMAGENET)
+        case "folder above":
+            return write_tree(tmp_path / "train", IMAGENET).parent
+        case "tar of tars":
+            return write_tar(tmp_path / "ILSVRC2012_img_train.tar", tar_of_tars(), "w:")
+    return write_tar(tmp_path / f"x.{request.param}", IMAGENET, "w:xz" if request.param == "tar.xz" else "w:")
+
+
+def test_class_folders_are_read_from_wherever_they_are(imagenet):
+    source = open_dataset(imagenet, per_class=2, at_least=6, seed=3)
+    assert source.labels().tolist() == np.repeat(["n01440764", "n02084071", "n04252077"], 2).tolist()
+    decoded = source.read_many(range(6))
+    for position, path in enumerate(source.paths):
+        synset, name = path.split("/")[-2:]
+        expected = Image.open(io.BytesIO(IMAGENET[f"{synset}/{name}"])).convert("RGB")
+        assert np.array_equal(decoded[position], np.array(expected))
+    batches = list(source.batches(batch_size=4, start=1))
+    assert np.concatenate([batch.positions for batch in batches]).tolist() == [1, 2, 3, 4, 5]
+    assert np.array_equal(batches[-1].images[-1], decoded[5])
+
+
+def test_the_seed_chooses_classes_and_images(tmp_path):
+    write_tree(tmp_path, IMAGENET)
+
+    def paths(seed):
+        return open_dataset(tmp_path, classes=2, per_class=5, seed=seed).paths
+
+    assert paths(0) == paths(0)
+    assert len({paths(seed) for seed in range(20)}) > 10
+    classes = {tuple(sorted({path.split("/")[0] for path in paths(seed)})) for seed in range(30)}
+    assert len(classes) == 3  # every pair of the three classes with five images or more
+    assert not any("n03000684" in pair for pair in classes)
+
+
+def test_classes_can_be_named(tmp_path):
+    write_tree(tmp_path, IMAGENET)
+    assert parse_classes("n03000684, n02084071") == ["n03000684", "n02084071"]
+    assert (parse_classes("10"), parse_classes(None)) == (10, None)
+    source = open_dataset(tmp_path, classes=parse_classes("n03000684,n02084071"))
+    assert source.labels().tolist() == ["n02084071"] * 9 + ["n03000684"] * 3
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"classes": ["n01440764", "cat"]}, "it has no cat"),
+        ({"classes": 5}, "at most the number of classes with 1 images or more, 4 in .*; got 5"),
+        ({"classes": 3, "per_class": 7}, "with 7 images or more, 2 in .*; got 3"),
+        ({"per_class": 4}, "n03000684 of .* has 3 images, and 4 were asked for"),
+        ({"at_least": 8}, "4 classes, 1 of them so large, the largest with 9"),
+        ({"classes": 1}, "classes must be at least 2; got 1"),
+        ({"per_class": 0}, "per_class must be at least 1; got 0"),
+        ({"concepts": 3}, "concepts is for nus-wide; .* is class-folders"),
+        ({"kind": "imagenet"}, "kind must be auto, cifar-10, class-folders.*; got 'imagenet'"),
+    ],
+)
+def test_a_choice_that_cannot_be_met_is_told(tmp_path, choices, message):
+    write_tree(tmp_path, IMAGENET)
+    with pytest.raises((ParameterError, InvalidDataError), match=message):
+        open_dataset(tmp_path, **choices)
+
+
+@pytest.mark.parametrize("stray", ["stray.png", "n01440764/more/stray.png"])
+def test_pictures_at_several_depths_are_a_mix_up(tmp_path, stray):
+    write_tree(tmp_path, IMAGENET | {stray: jpeg(0)})
+    with pytest.raises(InvalidDataError, match=f"lie at several depths, such as .*{stray}"):
+        open_dataset(tmp_path)
+
+
+def test_a_cut_tar_of_tars_is_refused(tmp_path):
+    inner = tar_of_tars()
+    path = write_tar(tmp_path / "whole.tar", inner, "w:")
+    path.write_bytes(path.read_bytes()[:-15_000])
+    with pytest.raises(FileFormatError, match="cut short or damaged"):
+        open_dataset(path)
+    first = next(iter(inner))
+    path = write_tar(tmp_path / "inner.tar", inner | {first: inner[first][:1536]}, "w:")
+    with pytest.raises(FileFormatError, match="cut short or damaged"):
+        open_dataset(path)
+
+
+# ---- YouTube Faces
+
+
+FRAMES = {
+    f"{person}/{video}/aligned_detect_{video}.{frame}.jpg": jpeg(frame)
+    for person, n in {"Aaron_Eckhart": 4, "Al_Leiter": 2, "Zhang_Ziyi": 5}.items()
+    for video in (0, 3)
+    for frame in range(100, 100 + n)
+}
+
+
+def test_the_class_of_a_face_is_the_person(tmp_path):
+    write_tree(tmp_path / "aligned_images_DB", FRAMES)
+    write_tree(tmp_path / "frame_images_DB", {name.replace("aligned_detect_", ""): c for name, c in FRAMES.items()})
+    for path in (tmp_path, tmp_path / "aligned_images_DB"):
+        source = open_dataset(path, at_least=8)
+        assert source.labels().tolist() == ["Aaron_Eckhart"] * 8 + ["Zhang_Ziyi"] * 10
+        assert all("aligned_detect_" in name for name in source.paths)
+    archive = write_tar(tmp_path / "faces.tar.gz", {f"aligned_images_DB/{name}": c for name, c in FRAMES.items()})
+    assert sorted(open_dataset(archive, at_least=4).labels()) == sorted(open_dataset(tmp_path, at_least=4).labels())
+
+
+def test_people_with_few_pictures_are_left_out_as_in_the_paper(tmp_path):
+    write_tree(tmp_path, FRAMES)
+    with pytest.raises(
+        InvalidDataError, match=r"two classes with 1,201 images or more.* the largest with 10. Lower at"
+    ):
+        open_dataset(tmp_path)
+
+
+def test_folders_of_digits_are_not_taken_for_videos(tmp_path):
+    write_tree(tmp_path, {f"train/{digit}/{i}.jpg": jpeg(i) for digit in range(3) for i in range(2)})
+    assert open_dataset(tmp_path).labels().tolist() == ["0", "0", "1", "1", "2", "2"]
+
+
+def test_pictures_that_belong_to_no_video_are_told(tmp_path):
+    write_tree(tmp_path, FRAMES | {"Al_Leiter/portrait.jpg": jpeg(1)})
+    with pytest.raises(InvalidDataError, match=r"1 of 23 pictures .* such as Al_Leiter/portrait.jpg"):
+        open_dataset(tmp_path, "youtube-faces", at_least=2)
+
+
+# ---- NUS-WIDE
+
+
+CONCEPTS = ["airport", "animal", "beach", "clouds", "sky"]
+FLAGS = np.array(
+    [  # airport, animal, beach, clouds, sky
+        [0, 0, 0, 0, 1],
+        [0, 0, 0, 1, 1],
+        [1, 0, 0, 0, 0],  # of a rare concept only
+        [0, 1, 0, 0, 1],
+        [0, 0, 0, 0, 0],  # of none
+        [0, 0, 1, 1, 1],
+        [0, 1, 1, 0, 0],
+        [0, 0, 0, 1, 1],
+        [0, 1, 0, 1, 1],
+        [0, 0, 1, 0, 1],
+        [0, 1, 0, 0, 1],
+    ]
+)
+# The three most frequent are sky (8), animal and clouds (4 each); the later of the two in the list counts as rarer.
+OF_THREE = ["sky", "clouds", "animal", "clouds", "animal", "clouds", "clouds", "sky", "animal"]
+KEPT = [0, 1, 3, 5, 6, 7, 8, 9, 10]
+FEATURES = {
+    name: np.random.default_rng(width).normal(size=(len(FLAGS), width)) for name, width in nus_wide.WIDTHS.items()
+}
+TRAIN, TEST = np.arange(0, 11, 2), np.arange(1, 11, 2)
+
+
+def features_text(X):
+    """Space after every number, as in the real files."""
+    return "".join("".join(f"{x:.6g} " for x in row) + "\n" for row in X).encode()
+
+
+def flags_text(column):
+    return "".join(f"{flag}\n" for flag in column).encode()
+
+
+def nus_files(parts, features="Low_Level_Features/{_part}Normalized_{name}.dat"):
+    files = {"ConceptsList/Concepts81.txt": "\n".join(CONCEPTS).encode() + b"\n", "ImageList/Imagelist.txt": b"a.jpg\n"}
+    for part, rows in parts.items():
+        for name, X in FEATURES.items():
+            files[features.format(_part=f"{part}_" if part else "", part=part, name=name)] = features_text(X[rows])
+        folder = "TrainTestLabels" if part else "AllLabels"
+        for i, concept in enumerate(CONCEPTS):
+            label_file = f"Groundtruth/{folder}/Labels_{concept}{f'_{part}' if part else ''}.txt"
+            files[label_file] = flags_text(FLAGS[rows, i])
+    return files
+
+
+WHOLE = nus_files({"": np.arange(11)})
+SPLIT = nus_files({"Train": TRAIN, "Test": TEST})
+
+
+def test_nus_wide_gives_five_views_and_the_rarest_of_the_frequent_concepts(tmp_path):
+    views = open_dataset(write_tree(tmp_path, WHOLE), concepts=3)
+    assert dict(zip(views.names, views.widths, strict=True)) == {"ch": 64, "cm": 225, "corr": 144, "edh": 73, "wt": 128}
+    assert views.labels.tolist() == OF_THREE
+    for array, X in zip(views.arrays, FEATURES.values(), strict=True):
+        assert array.dtype == np.float32
+        np.testing.assert_allclose(array, X[KEPT], rtol=1e-5)
+
+
+def test_all_concepts_count_when_asked_for(tmp_path):
+    labels = open_dataset(write_tree(tmp_path, WHOLE), concepts=5).labels.tolist()
+    assert labels == ["sky", "clouds", "airport", "animal", "beach", "beach", "clouds", "clouds", "beach", "animal"]
+
+
+def test_train_and_test_come_one_after_the_other(tmp_path):
+    views = open_dataset(write_tree(tmp_path, SPLIT), concepts=3)
+    rows = [row for row in (*TRAIN, *TEST) if row in KEPT]
+    assert views.labels.tolist() == [OF_THREE[KEPT.index(row)] for row in rows]
+    np.testing.assert_allclose(views["wt"], FEATURES["WT"][rows], rtol=1e-5)
+
+
+def test_the_whole_files_are_preferred_to_the_parts(tmp_path):
+    views = open_dataset(write_tree(tmp_path, SPLIT | WHOLE), concepts=3)
+    assert views.labels.tolist() == OF_THREE
+
+
+def test_the_light_version_is_read_by_its_own_names(tmp_path):
+    files = nus_files({"Train": TRAIN}, features="NUS-WIDE-Lite_features/Normalized_{name}_Lite_{part}.dat")
+    renamed = {name.replace("/Labels_", "/Lite_Labels_"): content for name, content in files.items()}
+    views = open_dataset(write_tree(tmp_path, renamed), concepts=2)
+    assert views.n_rows == len(views.labels) < len(TRAIN)
+
+
+@pytest.mark.parametrize("block", [1500, 4096, 10**6])
+def test_blocks_of_text_may_end_anywhere(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(nus_wide, "BLOCK", block)
+    seen = []
+    views = open_dataset(
+        write_tree(tmp_path, WHOLE), concepts=3, progress=lambda stage, done, total: seen.append((stage, done, total))
+    )
+    np.testing.assert_allclose(views["cm"], FEATURES["CM55"][KEPT], rtol=1e-5)
+    assert seen[-1] == ("reading features (MB)", seen[-1][2], seen[-1][2])
+
+
+def test_tabs_double_spaces_and_dos_ends_of_lines_are_read(tmp_path):
+    text = WHOLE["Low_Level_Features/Normalized_EDH.dat"]
+    odd = text.replace(b" \n", b"  \r\n").replace(b" ", b"\t", 5).replace(b" -", b"   -").rstrip()
+    flags = WHOLE["Groundtruth/AllLabels/Labels_sky.txt"].replace(b"\n", b" \r\n").rstrip()
+    files = {"Low_Level_Features/Normalized_EDH.dat": odd, "Groundtruth/AllLabels/Labels_sky.txt": flags}
+    views = open_dataset(write_tree(tmp_path, WHOLE | files), concepts=3)
+    np.testing.assert_allclose(views["edh"], FEATURES["EDH"][KEPT], rtol=1e-5)
+
+
+CH, SKY = "Low_Level_Features/Normalized_CH.dat", "Groundtruth/AllLabels/Labels_sky.txt"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({CH: WHOLE[CH][:-100]}, r"Normalized_CH.dat must have 64 numbers on each line; .* has \d+ on line 11"),
+        ({CH: WHOLE[CH.replace("CH", "WT")]}, "must have 64 numbers on each line; .* has 128 on line 1"),
+        ({CH: features_text(FEATURES["CH"][:9])}, "a line for each image, 11 as the label files say; .* has 9"),
+        ({CH: WHOLE[CH] * 2}, "a line for each image, 11 as the label files say; .* has 22"),
+        ({CH: WHOLE[CH].replace(b".", b"x", 1)}, "must have 64 numbers on each line; .* has .*invalid value"),
+        ({CH: b""}, "11 as the label files say; .* has 0"),
+        ({SKY: b"0\n1\n2\n"}, "has 0 or 1 on each line; .*Labels_sky.txt has something else"),
+        ({SKY: b"0\n1\n\n1\n"}, "has 0 or 1 on each line"),
+        ({SKY: b"0\n11\n"}, "has 0 or 1 on each line"),
+        ({SKY: b"0\n1\n"}, "as many lines; .*Labels_airport.txt has 11, .*Labels_sky.txt 2"),
+        ({"ConceptsList/Concepts81.txt": b"sky\nzebra\n"}, "of 2 in .*, 1 have none, such as zebra"),
+        ({"more/Normalized_CH.dat": b"1"}, "Each file of NUS-WIDE must be there once"),
+    ],
+)
+def test_a_wrong_file_of_nus_wide_is_told_with_what_was_expected(tmp_path, files, message):
+    write_tree(tmp_path, WHOLE | files)
+    with pytest.raises(BitmosaicError, match=message):
+        open_dataset(tmp_path, concepts=3)
+
+
+def test_missing_files_of_nus_wide_are_named(tmp_path):
+    names = [name for name in WHOLE if "EDH" not in name and "AllLabels" not in name]
+    write_tree(tmp_path / "whole", {name: WHOLE[name] for name in names})
+    with pytest.raises(MissingFileError, match=r"lacks Normalized_EDH.dat, Labels_CONCEPT.txt. Unpack the rest"):
+        open_dataset(tmp_path / "whole")
+    names = [name for name in SPLIT if "Test_Normalized_WT" not in name]
+    write_tree(tmp_path / "split", {name: SPLIT[name] for name in names})
+    with pytest.raises(MissingFileError, match=r"lacks Test_Normalized_WT.dat."):
+        open_dataset(tmp_path / "split")
+
+
+def test_more_concepts_than_there_are_cannot_be_asked_for(tmp_path):
+    with pytest.raises(ParameterError, match=r"from 2 to 5, those in .*; got 21"):
+        open_dataset(write_tree(tmp_path, WHOLE))
+
+
+# ---- views, and what is none of these
+
+
+def test_mat_files_go_through_the_same_door(tmp_path):
+    X, Y = RNG.normal(size=(20, 4)), np.arange(20) % 4
+    savemat(tmp_path / "set.mat", {"X1": X, "X2": X[:, :2], "Y": Y + 1.0})
+    views = open_dataset(tmp_path / "set.mat")
+    assert (views.names, views.labels.tolist()) == (("X1", "X2"), (Y + 1).tolist())
+    some = open_dataset(tmp_path / "set.mat", classes=["1", "3"], per_class=2)
+    assert np.bincount(some.labels).tolist() == [0, 2, 0, 2]
+    for row, label in zip(some["X1"], some.labels, strict=True):
+        assert Y[np.flatnonzero((row == X).all(axis=1))].tolist() == [label - 1]
+
+
+def test_views_without_classes_are_refused(tmp_path):
+    savemat(tmp_path / "set.mat", {"X1": RNG.normal(size=(20, 4))})
+    with pytest.raises(InvalidDataError, match="Scores need true classes"):
+        open_dataset(tmp_path / "set.mat")
+
+
+def test_several_data_sets_in_one_folder_are_a_mix_up(tmp_path):
+    write_files(write_tree(tmp_path, WHOLE), FILES["cifar-10-batches-bin"])
+    with pytest.raises(InvalidDataError, match="holds several data sets: cifar-10 and nus-wide"):
+        open_dataset(tmp_path)
+    assert isinstance(open_dataset(tmp_path, "nus-wide", concepts=3), Views)
+    assert_is_cifar(open_dataset(tmp_path, "cifar-10"))
+
+
+def test_what_is_none_of_these_is_told_what_was_expected(tmp_path):
+    (tmp_path / "notes.doc").write_bytes(b"nothing")
+    for path in (tmp_path, tmp_path / "notes.doc"):
+        with pytest.raises(FileFormatError, match=r"A data set is CIFAR-10 .*none of these. Check the path"):
+            open_dataset(path)
+    with pytest.raises(MissingFileError, match=r"there is nothing at .*/away"):
+        open_dataset(tmp_path / "away")
+
+
+# ---- prepare
+
+
+def test_prepared_pictures_are_what_extract_makes_of_the_same_files(tmp_path, version):
+    write_files(tmp_path / version, FILES[version])
+    for i, (picture, label) in enumerate(zip(PICTURES, CLASSES, strict=True)):
+        place = tmp_path / "png" / NAMES[label] / f"{i:02}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(place)
+    views = prepare(tmp_path / version, tmp_path / "views", features=("lbp", "hog"))
+    by_hand = extract_views(tmp_path / "png", tmp_path / "by-hand", ("lbp", "hog"), labels="folder")
+    order = [int(path[-6:-4]) for path in by_hand.paths]
+    assert views.labels[order].tolist() == by_hand.labels.tolist()
+    for ours, theirs in zip(views.arrays, by_hand.arrays, strict=True):
+        np.testing.assert_array_equal(ours[order], theirs)
+
+
+def test_a_stopped_preparation_goes_on_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr("bitmosaic.extraction.BATCH", 4)
+    write_tree(tmp_path / "imagenet", IMAGENET)
+    choices = {"features": ("lbp",), "per_class": 3, "seed": 1}
+
+    def stop(stage, done, total):
+        if (stage, done) == ("extracting features", 8):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "imagenet", tmp_path / "views", progress=stop, **choices)
+    seen = []
+    views = prepare(tmp_path / "imagenet", tmp_path / "views", progress=lambda *told: seen.append(told), **choices)
+    assert [done for stage, done, _ in seen if stage == "extracting features"] == [8, 12]
+    assert views.labels.tolist() == np.repeat(sorted(SYNSETS), 3).tolist()
+    whole = prepare(tmp_path / "imagenet", tmp_path / "at-once", **choices)
+    np.testing.assert_array_equal(views["lbp"], whole["lbp"])
+    with pytest.raises(InvalidDataError, match="A views folder is made from one source in one way"):
+        prepare(tmp_path / "imagenet", tmp_path / "views", features=("lbp",), per_class=3, seed=2)
+
+
+def test_prepared_features_are_written_once(tmp_path, monkeypatch):
+    write_tree(tmp_path / "nus", WHOLE)
+    views = prepare(tmp_path / "nus", tmp_path / "views", concepts=3)
+    assert read_views(tmp_path / "views").labels.tolist() == views.labels.tolist() == OF_THREE
+    monkeypatch.setattr(datasets, "read_nus_wide", None)  # would be called
+    again = prepare(tmp_path / "nus", tmp_path / "views", concepts=3)
+    np.testing.assert_array_equal(again["wt"], views["wt"])
+    with pytest.raises(InvalidDataError, match="made from another, from files that have changed since, or with other"):
+        prepare(tmp_path / "nus", tmp_path / "views", concepts=4)
+    (tmp_path / "nus" / CH).write_bytes(WHOLE[CH] + b"\n")
+    with pytest.raises(InvalidDataError, match="from files that have changed since"):
+        prepare(tmp_path / "nus", tmp_path / "views", concepts=3)
+
+
+def test_a_folder_with_other_things_is_not_written_to(tmp_path):
+    write_tree(tmp_path / "nus", WHOLE)
+    write_tree(tmp_path / "out", {"thesis.txt": b"precious"})
+    with pytest.raises(InvalidDataError, match="Views go into a folder of their own"):
+        prepare(tmp_path / "nus", tmp_path / "out", concepts=3)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+
+
+def test_nothing_is_left_where_reading_fails(tmp_path):
+    write_tree(tmp_path / "nus", WHOLE | {CH: b"1 2 3\n"})
+    with pytest.raises(FileFormatError):
+        prepare(tmp_path / "nus", tmp_path / "views", concepts=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["nus"]

@@ -1,0 +1,107 @@
+"""TOML -> what is to be run."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bitmosaic.bench.baselines import METHODS
+from bitmosaic.bench.experiment import read_experiment, shipped
+from bitmosaic.errors import BitmosaicError, FileFormatError, MissingFileError, ParameterError
+from bitmosaic.views import Views, write_views
+from planted_views import blobs
+
+DATA = '[data.blobs]\npath = "blobs"\n'
+
+
+@pytest.fixture
+def root(tmp_path):
+    views, truth = blobs(n=120)
+    write_views(tmp_path / "blobs", Views(tuple(views), tuple(views.values()), labels=truth))
+    return tmp_path
+
+
+def read(root, text):
+    (root / "small.toml").write_text(text)
+    return read_experiment(str(root / "small.toml"))
+
+
+def test_methods_views_lengths_and_counts_are_multiplied(root):
+    text = DATA + '[[runs]]\nmethods = ["HSIC", "k-means"]\nviews = "both"\nn_bits = [16, 32]\nn_clusters = [3, 4]\n'
+    groups = read(root, text).groups
+    assert len(groups) == 4 * 2 * 2 + 4 * 2  # k-means has no bits
+    assert {g.views for g in groups} == {("a",), ("b",), ("c",), ("a", "b", "c")}
+    assert {g.n_bits for g in groups if g.method == "k-means"} == {None}
+    assert {(g.n_bits, g.n_clusters) for g in groups if g.method == "HSIC"} == {(16, 3), (16, 4), (32, 3), (32, 4)}
+
+
+def test_the_true_number_of_clusters_and_every_method_are_the_default(root):
+    groups = read(root, DATA + "[[runs]]\n").groups
+    assert {g.n_clusters for g in groups} == {4}
+    assert [g.method for g in groups] == list(METHODS)
+
+
+def test_what_is_asked_for_twice_is_run_once(root):
+    block = '[[runs]]\nmethods = ["k-means"]\n'
+    assert len(read(root, DATA + block + block).groups) == 1
+
+
+def test_rows_per_class_are_as_many_of_each_and_always_the_same(root):
+    text = DATA + "per_class = 5\n[[runs]]\n"
+    first, again = (read(root, text).cases["blobs"] for _ in range(2))
+    assert np.bincount(first.truth).tolist() == [5, 5, 5, 5]
+    assert np.array_equal(first.views(0)["a"], again.views(0)["a"])
+
+
+def test_a_chosen_view_has_the_same_rows_as_all_views(root):
+    data = read(root, DATA + "per_class = 5\n[[runs]]\n").groups[0].data
+    everything, one = data.open(), replace(data, views=("b",)).open()
+    assert np.array_equal(everything["b"], one["b"])
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("seeds = ", FileFormatError, "must be valid TOML"),
+        (DATA, FileFormatError, r"needs tables \[data.NAME\] and \[\[runs\]\]"),
+        ("[data.x]\n[[runs]]\n", FileFormatError, r"\[data.x\] needs a path"),
+        ("sedes = 3\n" + DATA + "[[runs]]\n", FileFormatError, "keys are .*; got 'sedes'"),
+        ("seeds = 0\n" + DATA + "[[runs]]\n", FileFormatError, "seeds must be a whole number from 1 on; got 0"),
+        ("seeds = true\n" + DATA + "[[runs]]\n", FileFormatError, "seeds must be a whole number from 1 on; got True"),
+        ('cap_memory = "much"\n' + DATA + "[[runs]]\n", BitmosaicError, "got 'much'"),
+        (DATA + '[[runs]]\nmethods = ["k-mean"]\n', FileFormatError, "methods must be among .*; got 'k-mean'"),
+        (DATA + '[[runs]]\ndata = ["b"]\n', FileFormatError, "data must be among blobs; got 'b'"),
+        (DATA + '[[runs]]\nviews = "some"\n', FileFormatError, "views must be among all, each, both; got 'some'"),
+        (DATA + "[[runs]]\nn_bits = [0]\n", FileFormatError, "n_bits must be whole numbers from 1 on"),
+        (DATA + "[[runs]]\nn_clusters = 5\n", FileFormatError, "n_clusters must be whole numbers from 1 on"),
+        (DATA + '[[runs]]\nmethods = "k-means"\n', FileFormatError, "methods must be a list"),
+        (DATA + "rows = 1\n[[runs]]\n", FileFormatError, r"\[data.blobs\]: keys are .*; got 'rows'"),
+        ("runs = 1\n" + DATA, FileFormatError, "needs tables"),
+        (DATA + 'views = "a"\n[[runs]]\n', FileFormatError, "views of blobs must be a list of names; got 'a'"),
+        (DATA + "classes = [1]\n[[runs]]\n", FileFormatError, "classes of blobs must be a list of names"),
+        (DATA + 'views = ["d"]\n[[runs]]\n', BitmosaicError, "'d'"),
+        (DATA + "per_class = 1000\n[[runs]]\n", ParameterError, "per_class must be at most"),
+        ('[data.x]\npath = "nowhere"\n[[runs]]\n', MissingFileError, "nowhere"),
+    ],
+)
+def test_a_bad_file_is_refused_with_a_sentence(root, text, error, message):
+    with pytest.raises(error, match=message):
+        read(root, text)
+
+
+def test_an_unknown_name_is_told_what_there_is():
+    with pytest.raises(MissingFileError, match="one of bits, clusters, large, middle, multiview; there is no 'tables'"):
+        read_experiment("tables")
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_what_comes_along_is_read(name, tmp_path):
+    rng, labels = np.random.default_rng(0), np.arange(26_000) % 10
+    names = ("lbp", "gist", "hog")
+    write_views(tmp_path / "cifar10", Views(names, tuple(rng.random((26_000, 2)) for _ in names), labels=labels))
+    views, truth = blobs(n=120)
+    for called in ("handwritten", "scene15", "100leaves", "msrcv1", "orl"):
+        write_views(tmp_path / f"{called}.mat", Views(tuple(views), tuple(views.values()), labels=truth))
+    experiment = read_experiment(name, tmp_path)
+    assert experiment.groups
+    assert experiment.seeds >= 3

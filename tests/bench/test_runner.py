@@ -1,0 +1,133 @@
+"""Experiments that are run: what is stored, cut off, and continued."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bitmosaic.bench import runner
+from bitmosaic.bench.experiment import read_experiment
+from bitmosaic.bench.runner import run_experiment
+from bitmosaic.bench.runs import load
+from bitmosaic.cli import app
+from bitmosaic.errors import BitmosaicError, InvalidDataError
+from bitmosaic.views import Views, write_views
+from planted_views import blobs
+
+
+@pytest.fixture
+def root(tmp_path):
+    views, truth = blobs(n=200)
+    write_views(tmp_path / "blobs", Views(tuple(views), tuple(views.values()), labels=truth))
+    return tmp_path
+
+
+def experiment(root, methods='["k-means"]', top="seeds = 3", runs=""):
+    text = f'{top}\n[data.blobs]\npath = "blobs"\n[[runs]]\nmethods = {methods}\n{runs}\n'
+    (root / "small.toml").write_text(text)
+    return read_experiment(str(root / "small.toml"))
+
+
+def run(root, *args, told=None, bars=None, **kwargs):
+    asked = experiment(root, *args, **kwargs)
+    told, bars = [] if told is None else told, [] if bars is None else bars
+    return run_experiment(asked, root / "runs" / "small.jsonl", lambda *bar: bars.append(bar), told.append)
+
+
+def test_labels_times_memory_and_sizes_of_each_seed_are_stored(root):
+    told, bars = [], []
+    runs = run(root, '["k-means++", "HSIC"]', told=told, bars=bars)
+    stored = load(root / "runs" / "small.jsonl")
+    assert [r.key for r in runs] == [
+        ("blobs", m, s, ("a", "b", "c"), 4, b) for m, b in (("k-means++", None), ("HSIC", 128)) for s in range(3)
+    ]
+    assert {r.key for r in stored} == {r.key for r in runs}
+    for r in stored:
+        assert r.labels.shape == r.truth.shape == (200,)
+        assert r.seconds > 0
+        assert r.cpu_seconds > 0
+        assert r.peak_bytes >= 0
+        assert r.scores["nmi"] > 0.5
+        assert r.sizes["data"] > 0
+    assert bars[-1] == ("blobs", 6, 6)
+    assert [line.split(":")[0] for line in told] == [
+        "k-means++, on blobs[a,b,c], 4 clusters",
+        "HSIC, on blobs[a,b,c], 4 clusters, 128 bits",
+    ]
+
+
+def test_the_same_seed_gives_the_labels_of_the_method_itself(root):
+    from bitmosaic.bench.baselines import make
+
+    runs = run(root, top="seeds = 2")
+    views, _ = blobs(n=200)
+    for r in runs:
+        assert np.array_equal(r.labels, make("k-means", 4, random_state=r.seed).fit_predict(views))
+
+
+def test_what_is_stored_is_not_run_again(root, monkeypatch):
+    before = run(root, top="seeds = 2")
+    after = run(root, top="seeds = 3")
+    assert [r.seconds for r in after[:2]] == [r.seconds for r in before]
+    monkeypatch.setattr(runner.subprocess, "Popen", None)  # nothing may be started
+    assert len(run(root, top="seeds = 3")) == 3
+
+
+def test_runs_of_other_code_are_done_again(root, monkeypatch):
+    (before,) = run(root, top="seeds = 1")
+    monkeypatch.setattr(runner, "made_by", lambda method: "other code")
+    (after,) = run(root, top="seeds = 1")
+    assert after.made_by == "other code" != before.made_by
+    assert after.seconds != before.seconds
+
+
+def test_other_data_of_the_same_name_are_refused(root):
+    run(root, top="seeds = 1")
+    views, truth = blobs(n=200, seed=1)
+    write_views(root / "blobs2", Views(tuple(views), tuple(views.values()), labels=truth))
+    (root / "small.toml").write_text('[data.blobs]\npath = "blobs2"\n[[runs]]\nmethods = ["k-means"]\n')
+    with pytest.raises(InvalidDataError, match="has runs on another 'blobs'"):
+        run_experiment(
+            read_experiment(str(root / "small.toml")), root / "runs" / "small.jsonl", lambda *a: None, lambda line: None
+        )
+
+
+def test_a_method_over_its_time_is_cut_off_and_the_next_ones_run(root):
+    runs = run(root, '["AMGL", "k-means"]', top="seeds = 2\ncap_seconds = 1e-9")
+    assert runs[0].cut_off == "time"
+    assert runs[0].labels is None
+
+
+def test_a_method_over_its_memory_is_cut_off_once_and_again_only_under_another_cap(root, monkeypatch):
+    told = []
+    (cut,) = run(root, top='seeds = 2\ncap_memory = "20MB"', told=told)
+    assert (cut.cut_off, cut.labels) == ("memory", None)
+    assert told == ["k-means, on blobs[a,b,c], 4 clusters: cut off: memory"]
+    assert [r.cut_off for r in run(root, top="seeds = 2")] == ["", ""]
+
+
+def test_slow_methods_get_fewer_seeds(root):
+    assert len(run(root, top="seeds = 4\nslow_seconds = 1e-9\nslow_seeds = 2")) == 2
+
+
+def test_a_method_that_fails_is_told_and_the_others_are_kept(root):
+    views, truth = blobs(n=200)
+    views["a"][3] = np.nan
+    write_views(root / "holes", Views(tuple(views), tuple(views.values()), labels=truth))
+    text = 'seeds = 1\n[data.holes]\npath = "holes"\n[[runs]]\nmethods = ["k-means", "HSIC"]\n'
+    (root / "small.toml").write_text(text)
+    done = CliRunner().invoke(app, ["bench", "run", str(root / "small.toml"), "--out", str(root / "runs")])
+    assert isinstance(done.exception, BitmosaicError)
+    assert "these failed: k-means (failed: KMeans needs all views of all rows" in str(done.exception)
+    assert [bool(r.cut_off) for r in load(root / "runs" / "small.jsonl")] == [True, False]
+
+
+def test_the_command_runs_stores_and_says_where(root):
+    experiment(root, '["k-means", "k-means++"]', top="seeds = 3")
+    command = ["bench", "run", str(root / "small.toml"), "--out", str(root / "runs"), "--seeds", "1"]
+    done = CliRunner().invoke(app, [*command, "--methods", "k-means"])
+    assert done.exit_code == 0, done.output
+    assert "1 runs of 1 combinations" in " ".join(done.output.split())
+    first = json.loads((root / "runs" / "small.jsonl").read_text().splitlines()[1])
+    assert (first["method"], first["views"]) == ("k-means", ["a", "b", "c"])

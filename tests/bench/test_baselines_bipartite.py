@@ -8,9 +8,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from bitmosaic.bench.baselines import bipartite, make
 from bitmosaic.bench.baselines.base import standardised
-from bitmosaic.bench.baselines.lmvsc import mixtures, onto_simplex
+from bitmosaic.bench.baselines.lmvsc import mixtures
 from bitmosaic.bench.baselines.mvsc import weighted_embedding
 from bitmosaic.bench.baselines.nystroem_spectral import features, normalised
+from bitmosaic.bench.baselines.simplex import onto_simplex
 from bitmosaic.errors import ParameterError
 from bitmosaic.metrics import clustering_scores
 from planted_views import NOISY, TRUTH, VIEWS

@@ -10,7 +10,7 @@ from bitmosaic.metrics import clustering_scores
 from planted_views import NOISY, TRUTH, VIEWS, blobs
 
 METHODS = ["MVKM", "MultiNMF", "OMVC"]
-SMALL = {"MVKM": {}, "MultiNMF": {}, "OMVC": {"chunk_size": 150}}  # four chunks of the 600 rows
+SMALL = {"MVKM": {}, "MultiNMF": {}, "OMVC": {"chunk_size": 150, "tol": 1e-4}}  # four chunks of the 600 rows
 
 
 def fitted(name, views, seed=0, **settings):
@@ -167,6 +167,16 @@ def test_multinmf_updates_lower_the_objective_of_a_view_and_normalising_leaves_i
     assert values[-1] < 0.9 * values[2]
 
 
+def test_multinmf_rounds_of_a_view_are_update_normalise_update():
+    X, U, V, V_star = one_view()
+    basis = multinmf.updated_basis(X, U, V, V_star, 0.01)
+    Q = basis.sum(0)
+    coefficients = multinmf.updated_coefficients(X @ (basis / Q), basis / Q, V * Q, V_star, 0.01)
+    found = multinmf.factorise(X, U, V, V_star, 0.01, n_iter=1, tol=0)
+    np.testing.assert_allclose(found[0], basis / Q, rtol=1e-5)
+    np.testing.assert_allclose(found[1], coefficients, rtol=1e-5)
+
+
 def test_multinmf_normalising_may_raise_what_leaves_q_out():
     X, U, V, V_star = one_view()
     U *= 1.5 / U.sum(0)
@@ -231,6 +241,25 @@ def test_omvc_rows_only_get_better_and_reach_nonnegative_least_squares():
         assert (after >= 0).all()
         M = after
     np.testing.assert_allclose(M, [nnls(K, t)[0] for t in targets], atol=1e-3)
+
+
+def test_omvc_takes_for_each_row_the_best_projected_step():
+    rng = np.random.default_rng(1)
+    K = rng.random((8, 4))
+    H, C, M = K.T @ K, rng.standard_normal((200, 4)), rng.random((200, 4), np.float32)
+    newton = M - np.linalg.solve(H, C.T).T
+    steps = [s * newton for s in (0, 1, 0.5, 0.25, 0.125)] + [(M @ H - C) / np.trace(H)]
+    values = np.stack([omvc.quadratic(np.maximum(M - step, 0), H, C) for step in steps])  # (steps, rows)
+    np.testing.assert_allclose(omvc.quadratic(omvc.lowered(M, H, C), H, C), values.min(0), atol=1e-4)
+    assert set(values.argmin(0)) >= {1, 2, 3, 5}  # no single length would do
+
+
+def test_omvc_coefficients_meet_in_the_consensus_when_alpha_is_high():
+    views = [multinmf.unit_total(nonnegative(X)) for X in VIEWS.values()]
+    U, V = multinmf.start(views, 4, np.random.default_rng(0))
+    basis, V_star = omvc.Basis(U[0], 1e4, 0.0), V[1]
+    basis.meet(views[0], V[0])
+    np.testing.assert_allclose(basis.update(views[0], V[0], V_star), V_star, rtol=1e-2, atol=1e-6)
 
 
 def test_omvc_survives_a_component_that_is_gone():

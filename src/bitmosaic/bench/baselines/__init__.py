@@ -1,7 +1,7 @@
 """Every method that HSIC was compared with, and two that came after: one file each, one interface.
 
-    from bitmosaic.bench.baselines import make
-    labels = make("LSC-K", n_clusters=10, random_state=0).fit_predict(views)
+from bitmosaic.bench.baselines import make
+labels = make("LSC-K", n_clusters=10, random_state=0).fit_predict(views)
 """
 
 from importlib import import_module

@@ -15,13 +15,14 @@ RANK_TOLERANCE = 1e-6  # of the largest eigenvalue of K̂: float32 similarities 
 
 @dataclass(kw_only=True)
 class ApproximateKernelKMeans(Baseline):
-    """aKKm: R. Chitta, R. Jin, T. C. Havens, A. K. Jain, "Approximate kernel k-means", KDD, 2011.
+    """aKKm: R. Chitta, R. Jin, T. C. Havens, A. K. Jain, "Approximate kernel k-means: solution to large scale kernel
+    clustering", KDD, 2011.
 
     Kernel k-means with centres c_k = Σ_j α_kj φ(x_j) over m sampled rows x_j only: of the kernel matrix, the columns of
     these rows are enough. It starts from random memberships, as the publication does.
 
     Deviations: columns are standardised. The kernel is exp(-γ d²) with γ = 1 / the mean squared distance (the
-    publication tunes a kernel for each data set). K̂ is inverted where its eigenvalues are not lost in rounding. A
+    publication chooses a kernel for each data set). K̂ is inverted where its eigenvalues are not lost in rounding. A
     centre that loses all its rows stays where it is. It stops when the objective falls by less than a millionth too.
     """
 
@@ -40,7 +41,7 @@ class ApproximateKernelKMeans(Baseline):
 def kernel_kmeans(
     K_B: np.ndarray, K_hat: np.ndarray, labels: np.ndarray, n_clusters: int
 ) -> tuple[np.ndarray, list[float]]:
-    """Labels (n,) and Σ_i ‖φ(x_i) - c_k(i)‖² after each iteration, for κ(x, x) = 1.    [Chitta 2011, algorithm 2]"""
+    """Labels (n,) and Σ_i ‖φ(x_i) - c_k(i)‖² after each iteration, for κ(x, x) = 1."""
     n, m = K_B.shape
     inverse = np.linalg.pinv(K_hat.astype(np.float64), rcond=RANK_TOLERANCE, hermitian=True)  # K̂⁻¹ (m, m)
     means = np.zeros((n_clusters, m))  # Û K_B, the mean similarities of a cluster

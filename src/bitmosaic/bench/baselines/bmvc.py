@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bitmosaic.bench.baselines.ckm import BLOCK, JointBaseline
+from bitmosaic.bench.baselines.binary import BLOCK, JointBaseline
 from bitmosaic.embedding import fit_embedding, normalisation
 from bitmosaic.errors import ParameterError
 from bitmosaic.solver.blocks import own_products
@@ -22,9 +22,10 @@ class BMVC(JointBaseline):
     which does not divide γ by the number of rows, with 10 iterations. After a fit: also `view_weights_`, α (m,).
 
     Deviations: columns are standardised. σ is of at most 4096 rows, and a row that is an anchor is not its own nearest
-    one. The first codes are principal components of all views, rotated; in the demo, of one chosen view, not rotated.
-    The first centroids are the best of 10 runs from k-means++ instead of random codes, and an empty cluster takes the
-    farthest code. C is the exact minimum instead of three proximal steps, and inner rounds end when nothing changes.
+    one. The first codes are principal components of all views, rotated (chosen with labels in view, in favour of the
+    method); in the demo, of one chosen view, not rotated. The first centroids are the best of 10 runs from k-means++
+    instead of random codes, and an empty cluster takes the farthest code. C is the exact minimum instead of three
+    proximal steps, and inner rounds end when nothing changes.
     """
 
     ridge: float = 0.003

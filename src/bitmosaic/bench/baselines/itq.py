@@ -1,40 +1,15 @@
-"""Views side by side -> rotated principal components -> packed codes -> clusters; and what binary baselines share."""
+"""Views side by side -> rotated principal components -> packed codes -> clusters."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from bitmosaic.bench.baselines.base import Baseline, concatenated, integer_seed
+from bitmosaic.bench.baselines.base import concatenated, integer_seed
+from bitmosaic.bench.baselines.binary import BinaryBaseline
 from bitmosaic.binary_kmeans import BinaryKMeans
 from bitmosaic.codes import pack
 from bitmosaic.embedding import principal_basis, squares
-from bitmosaic.errors import ParameterError
 from bitmosaic.solver.start import random_rotation
-
-
-@dataclass
-class BinaryBaseline(Baseline):
-    """A baseline that clusters codes of `n_bits` bits. Subclasses write `learn`.
-
-    After a fit: `codes_`, packed (n, n_bits/8) uint8; and `sizes_`, bytes of the codes ("data"), of the packed
-    centroids and of the projection matrices.
-    """
-
-    n_bits: int = 128
-
-    def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        if self.n_bits < 8 or self.n_bits % 8:
-            raise ParameterError(f"n_bits must be a positive multiple of 8; got {self.n_bits}. Take 128, for example.")
-        self.codes_, labels, centers, Ps = self.learn(views, rng)
-        projection = sum(P.nbytes for P in Ps)
-        self.sizes_ = {"data": self.codes_.nbytes, "centroids": centers.nbytes, "projection": projection}
-        return labels
-
-    def learn(
-        self, views: list[np.ndarray], rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]]:
-        """Packed codes (n, n_bits/8), labels (n,), packed centroids (c, n_bits/8), float32 projections."""
-        raise NotImplementedError
 
 
 @dataclass

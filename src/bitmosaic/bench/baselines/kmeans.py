@@ -46,7 +46,7 @@ class KMeansPlusPlus(KMeans):
 
     As `KMeans`, but each row of the start is drawn in proportion to its squared distance from those before.
     Deviation: scikit-learn draws a few candidates each time and keeps the best of them, a variant that the authors
-    recommend too.
+    mention too.
     """
 
     init: ClassVar[Literal["random", "k-means++"]] = "k-means++"

@@ -14,6 +14,7 @@ from bitmosaic.bench.baselines.bipartite import (
     landmarks,
     singular_vectors,
 )
+from bitmosaic.bench.baselines.simplex import onto_simplex
 from bitmosaic.embedding import squares
 from bitmosaic.errors import ParameterError
 from bitmosaic.threads import row_ranges
@@ -81,12 +82,3 @@ def simplex_least_squares(H: np.ndarray, B: np.ndarray, gap: float) -> np.ndarra
             if not len(left):
                 break
     return found
-
-
-def onto_simplex(Y: np.ndarray) -> np.ndarray:
-    """The nearest rows that are nonnegative and add up to 1: max(y - θ, 0), θ from the sorted values."""
-    descending = np.sort(Y, axis=1)[:, ::-1]
-    excess = np.cumsum(descending, axis=1) - 1
-    counts = np.count_nonzero(descending * np.arange(1, Y.shape[1] + 1, dtype=Y.dtype) > excess, axis=1)
-    theta = excess[np.arange(len(Y)), counts - 1] / counts.astype(Y.dtype)
-    return np.maximum(Y - theta[:, None], 0)

@@ -25,9 +25,8 @@ class LSCK(Baseline):
     1. The k first eigenvectors of W are the left singular vectors of Ẑ; k-means on their rows.
 
     Deviations: the landmarks are the centers of 5 rounds of k-means on at most 10,000 rows drawn at random, not on all
-    rows, so that 60,000 × 3,626 stays affordable; 1,000 landmarks, at most half the rows; the bandwidth, which the
-    publication leaves open, is the mean distance between rows and landmarks; the best of 10 starts of k-means at the
-    end.
+    rows, so that 60,000 × 3,626 stays affordable; 1,000 landmarks, at most half the rows; the bandwidth is the mean
+    distance between rows and landmarks; the best of 10 starts of k-means at the end.
     """
 
     n_landmarks: int = 1000

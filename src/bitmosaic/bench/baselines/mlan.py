@@ -16,7 +16,7 @@ from bitmosaic.bench.baselines.graphs import (
     smallest_eigenvectors,
     symmetric_graph,
 )
-from bitmosaic.bench.baselines.lmvsc import onto_simplex
+from bitmosaic.bench.baselines.simplex import onto_simplex
 
 MAX_ITER = 30
 SMALLEST = 1e-10  # Σ s d of a view: its weight stays finite
@@ -34,12 +34,16 @@ class MLAN(Baseline):
     L_S. λ is doubled while the graph has fewer than c connected parts and halved where it has more; with exactly c,
     they are the labels. `objective_` is taken with the λ of its iteration: it falls only while λ stays.
 
-    Deviations: columns are standardised; s_i is sought among candidates only: the `n_candidates` nearest rows in each
-    view and in all together (exact from n - 1 candidates on); each row has its own α_i, the largest with which it
-    starts with at most k neighbours, instead of their mean, with which rows that have a close twin know no one else;
-    λ starts at the mean of α_i, not at random between 1 and 30; parts are counted, not told by eigenvalues below 1e-10;
-    where the first graph has more than c parts, k is doubled (up to the candidates); without exactly c parts after 30
-    iterations, labels are from k-means on F.
+    k = 9 and 30 iterations are those of the authors' code.
+
+    Deviations: columns are standardised, where the authors' code standardises rows; s_i is sought among candidates
+    only: the `n_candidates` nearest rows in each view and by the sum of all (exact from n - 1 candidates on; the
+    authors' code keeps to the k nearest of the first graph); each row has its own α_i, the largest with which it starts
+    with at most k neighbours, instead of their mean, with which rows that have a close twin know no one else; α_i is
+    taken with the weights w_v that the first graph gives, not with equal ones; λ starts at the mean of α_i, not at
+    random between 1 and 30; parts are counted, not told by eigenvalues below 1e-10; where the first graph has more than
+    c parts, with which the authors' code stops, k is doubled as far as there are candidates; without exactly c parts
+    after all iterations, labels are from k-means on F.
     """
 
     n_neighbors: int = 9
@@ -130,7 +134,9 @@ def first_rows(near: Candidates, k: int) -> tuple[np.ndarray, np.ndarray]:
     return S, np.maximum(alpha, LEAST_ALPHA * alpha.mean() or 1.0).astype(np.float32)[:, None]
 
 
-def update_rows(near: Candidates, S: np.ndarray, F: np.ndarray, alpha: np.ndarray, lam: float):
+def update_rows(
+    near: Candidates, S: np.ndarray, F: np.ndarray, alpha: np.ndarray, lam: float
+) -> tuple[np.ndarray, float]:
     """s_i = argmin Σ_j (Σ_v w_v d_ij^v + λ‖f_i - f_j‖²) s_ij + α_i s_ij², w_v from the S before; and the objective."""
     w = 1 / (2 * np.sqrt(near.spread(S)))
     from_F = near.embedded(F)

@@ -24,8 +24,8 @@ class NystroemSpectral(Baseline):
 
     Deviations: with F = C A^{-1/2}, the orthogonal eigenvectors are taken as left singular vectors of D^{-1/2} F, which
     is the same as the publication's A + A^{-1/2} B Bᵀ A^{-1/2} and needs no order of the rows; A^{-1/2} leaves out
-    eigenvalues below float32's accuracy; γ is 1 / the mean squared distance unless given (the publication tunes it);
-    the best of 10 starts of k-means.
+    eigenvalues below float32's accuracy; γ is 1 / the mean squared distance unless given; 1,000 sampled rows; the
+    best of 10 starts of k-means.
     """
 
     n_samples: int = 1000

@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import orthogonal_procrustes, solve
 from scipy.spatial.distance import cdist
 
-from bitmosaic.bench.baselines import bmvc, ckm, method_class
+from bitmosaic.bench.baselines import binary, bmvc, method_class
 from bitmosaic.bench.baselines.base import concatenated, standardised
 from bitmosaic.bench.baselines.itq import best_rotation
 from bitmosaic.codes import cluster_bit_sums_numpy, nearest_centers_numpy, unpack
@@ -194,11 +194,11 @@ def test_coupling_pulls_codes_to_their_centroids():
 
 def test_blocks_of_rows_add_up(monkeypatch):
     Z = SCALED[0]
-    monkeypatch.setattr(ckm, "BLOCK", 70)
+    monkeypatch.setattr(binary, "BLOCK", 70)
     monkeypatch.setattr(bmvc, "BLOCK", 70)
     for name in JOINT:
         np.testing.assert_allclose(make(name, 4).gram(Z), Z.T.astype(float) @ Z, rtol=1e-5, atol=1e-3)
-    rows = ckm.Rows([Z, SCALED[1]], n_threads=2)
+    rows = binary.Rows([Z, SCALED[1]], n_threads=2)
     first, second = zip(*rows.sweep(lambda some, Zs: Zs), strict=True)
     np.testing.assert_array_equal(np.concatenate(first), Z)
     np.testing.assert_array_equal(np.concatenate(second), SCALED[1])

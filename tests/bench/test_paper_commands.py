@@ -75,6 +75,16 @@ def test_figure_2_is_drawn_from_features_and_codes(place):
     assert (place / "out" / "fig2.svg").stat().st_size > 1000
 
 
+def test_times_are_those_of_the_clock_or_of_the_processor(place):
+    assert "Seconds on" in invoke("table2", place / "runs")
+    assert "Processor seconds on" in invoke("table2", place / "runs", "--cpu")
+
+
+def test_the_published_tables_are_shown_by_themselves(tmp_path):
+    assert "0.3865" in invoke("published", "--out", tmp_path)  # ACC of HSIC on all views
+    assert len(list(tmp_path.iterdir())) == 6
+
+
 def test_runs_that_are_missing_are_named_with_the_command_that_makes_them(tmp_path):
     done = CliRunner().invoke(app, ["bench", "table3", str(tmp_path)])
     assert "bitmosaic bench run large --root DATA" in str(done.exception)

@@ -11,6 +11,9 @@ RunsArgument = Annotated[
     Path, typer.Argument(help="Where `bench run` put its runs: the folder, or one file of it.", show_default=False)
 ]
 OutOption = Annotated[Path | None, typer.Option(help="A folder for the table as Markdown, CSV and LaTeX, too.")]
+CpuOption = Annotated[
+    bool, typer.Option("--cpu", help="Processor seconds instead of seconds by the clock, for machines with other work.")
+]
 FigureOption = Annotated[Path, typer.Option(help="A folder for the PNG and the SVG.")]
 Count = Annotated[int | None, typer.Option(min=1, help="Instead of what the file says.")]
 
@@ -102,7 +105,7 @@ def run(
     console = Console(highlight=False)
     place = out / f"{asked.name}.jsonl"
     with progress_bars() as progress:
-        runs = run_experiment(asked, place, progress, lambda line: console.print(line, markup=False))
+        runs = run_experiment(asked, place, progress, lambda line: console.print(line, markup=False, soft_wrap=True))
     console.print(f"{len(runs):,} runs of {len(asked.groups):,} combinations in {place}")
     if failed := {f"{run.method} ({run.cut_off})" for run in runs if run.cut_off.startswith("failed")}:
         raise BitmosaicError(f"All others are done, but these failed: {'; '.join(sorted(failed))}.")
@@ -121,16 +124,21 @@ def _runs(place: Path, experiment: str):
     return load(file)
 
 
-def _table(name: str, experiment: str, place: Path, out: Path | None) -> None:
-    from rich.console import Console
-
+def _table(name: str, experiment: str, place: Path, out: Path | None, **choices: str) -> None:
     from bitmosaic.bench import paper_tables
 
-    table = getattr(paper_tables, name)(_runs(place, experiment))
+    _show(getattr(paper_tables, name)(_runs(place, experiment), **choices), name.removesuffix("_table"), out)
+
+
+def _show(table, name: str, out: Path | None) -> None:
+    from rich.console import Console
+
+    from bitmosaic.bench.table_formats import write
+
     console = Console()
     console.print(table.rich())
     if out is not None:
-        for path in paper_tables.write(table, out, name.removesuffix("_table")):
+        for path in write(table, out, name):
             console.print(f"wrote {path}")
 
 
@@ -141,9 +149,9 @@ def table1(runs: RunsArgument, out: OutOption = None) -> None:
 
 
 @bench.command()
-def table2(runs: RunsArgument, out: OutOption = None) -> None:
+def table2(runs: RunsArgument, out: OutOption = None, cpu: CpuOption = False) -> None:
     """Table 2: seconds of every method, with speed-ups over k-means (runs of `middle`)."""
-    _table("table2", "middle", runs, out)
+    _table("table2", "middle", runs, out, clock="cpu_seconds" if cpu else "seconds")
 
 
 @bench.command()
@@ -153,15 +161,24 @@ def table3(runs: RunsArgument, out: OutOption = None) -> None:
 
 
 @bench.command()
-def table4(runs: RunsArgument, out: OutOption = None) -> None:
+def table4(runs: RunsArgument, out: OutOption = None, cpu: CpuOption = False) -> None:
     """Table 4: seconds on all images, with speed-ups over k-means (runs of `large`)."""
-    _table("table4", "large", runs, out)
+    _table("table4", "large", runs, out, clock="cpu_seconds" if cpu else "seconds")
 
 
 @bench.command()
 def table5(runs: RunsArgument, out: OutOption = None) -> None:
     """Table 5: memory for data, centroids and projection (runs of `large`)."""
     _table("table5", "large", runs, out)
+
+
+@bench.command()
+def published(out: OutOption = None) -> None:
+    """The paper's own Tables 1 and 2, of ImageNet-10, which is not among the data sets here."""
+    from bitmosaic.bench.paper_tables import published_tables
+
+    for table in published_tables():
+        _show(table, f"published-{table.name.lower().replace(' ', '-')}", out)
 
 
 @bench.command()

@@ -9,8 +9,8 @@ import numpy as np
 from bitmosaic.bench.baselines.base import concatenated, standardised
 from bitmosaic.bench.paper_tables import (
     REFERENCE,
+    Run,
     Runs,
-    StoredRun,
     by_data,
     comparable,
     in_order,
@@ -147,7 +147,7 @@ def _fig4(runs: Runs, out: str | Path, name: str) -> list[Path]:
 
 
 def _curves(
-    runs: Runs, names: dict[tuple[str, ...], str], x: Callable[[StoredRun], Any]
+    runs: Runs, names: dict[tuple[str, ...], str], x: Callable[[Run], Any]
 ) -> dict[tuple[str, str], dict[Any, list[dict[str, float]]]]:
     """(method, view) -> x -> the scores of its runs, as the legend has them: HSIC first, single views below."""
     curves: dict[tuple[str, str], dict[Any, list[dict[str, float]]]] = {}

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
 from bitmosaic.bench import published
 from bitmosaic.bench.baselines import BINARY, METHODS, MULTI_VIEW, SINGLE_VIEW
+from bitmosaic.bench.runs import Run
 from bitmosaic.bench.table_formats import REFERENCE, SPREAD, Block, Cell, Kind, PaperTable, over, shows_paper, write
 from bitmosaic.bench.tables import SCORES
 from bitmosaic.errors import InvalidDataError
@@ -17,7 +18,6 @@ __all__ = [
     "Block",
     "Cell",
     "PaperTable",
-    "StoredRun",
     "multiview_table",
     "published_tables",
     "table1",
@@ -35,44 +35,11 @@ ACRONYMS = ("lbp", "gist", "hog", "ch", "cm", "corr", "edh", "wt")
 CUT_OFF = {"time": "over time", "memory": "out of memory"}
 
 
-class StoredRun(Protocol):
-    """What one method gave on some views of a data set with one seed; without labels where it was cut off."""
-
-    @property
-    def data(self) -> str: ...
-    @property
-    def views(self) -> tuple[str, ...]: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def n_clusters(self) -> int | None: ...  # None is as many as there are classes
-    @property
-    def n_bits(self) -> int | None: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def seconds(self) -> float | None: ...
-    @property
-    def cpu_seconds(self) -> float | None: ...
-    @property
-    def peak_bytes(self) -> int | None: ...
-    @property
-    def sizes(self) -> dict[str, int]: ...  # bytes of data, centroids, projection, encoder
-    @property
-    def cut_off(self) -> str: ...  # "", "time", "memory", or "failed: …"
-    @property
-    def labels(self) -> np.ndarray | None: ...
-    @property
-    def truth(self) -> np.ndarray: ...
-    @property
-    def scores(self) -> dict[str, float]: ...  # costly: asked once
-
-
 Clock = Literal["seconds", "cpu_seconds"]
-Runs = Sequence[StoredRun]
-Grid = dict[str, dict[str, list[StoredRun]]]  # method -> column -> its runs
+Runs = Sequence[Run]
+Grid = dict[str, dict[str, list[Run]]]  # method -> column -> its runs
 Printed = dict[str, dict[tuple[str, str], float]]  # method -> (quantity, view) -> the paper's figure
-Measure = Callable[[StoredRun], dict[str, float]]
+Measure = Callable[[Run], dict[str, float]]
 
 
 def table1(runs: Runs) -> PaperTable:
@@ -101,7 +68,7 @@ def table5(runs: Runs) -> PaperTable:
     blocks: list[Block] = []
     for data, own in by_data(comparable(runs, "Table 5", "large")).items():
         views = max((run.views for run in own), key=len)
-        grid: dict[str, list[StoredRun]] = {}
+        grid: dict[str, list[Run]] = {}
         for run in own:
             if run.views == views and run.sizes:
                 grid.setdefault(run.method, []).append(run)
@@ -265,7 +232,7 @@ def _cell(runs: Runs, values: Sequence[float | None], paper: float | None = None
     )
 
 
-def _memory_blocks(data: str, grid: dict[str, list[StoredRun]], beside_paper: bool) -> Iterator[Block]:
+def _memory_blocks(data: str, grid: dict[str, list[Run]], beside_paper: bool) -> Iterator[Block]:
     """What the paper counts, and what it does not."""
     kept = {m: {part: _mean([run.sizes.get(part) for run in runs]) for part in PARTS} for m, runs in grid.items()}
     total = {m: sum(kept[m][part] or 0 for part in PARTS[:3]) for m in grid}
@@ -320,15 +287,15 @@ def _range(numbers: set[int]) -> str:
     return str(min(numbers)) if len(numbers) == 1 else f"{min(numbers)}–{max(numbers)}"
 
 
-def by_data(runs: Runs) -> dict[str, list[StoredRun]]:
+def by_data(runs: Runs) -> dict[str, list[Run]]:
     """Data set and its size -> its runs."""
-    sets: dict[str, list[StoredRun]] = {}
+    sets: dict[str, list[Run]] = {}
     for run in runs:
         sets.setdefault(_data_name(run), []).append(run)
     return sets
 
 
-def _data_name(run: StoredRun) -> str:
+def _data_name(run: Run) -> str:
     """With its size: a part of a data set is another one."""
     return f"{run.data} ({len(run.truth):,} rows)"
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 from scipy.optimize import minimize
+from scipy.sparse import csr_array
 from sklearn.metrics import adjusted_rand_score
 
 from bitmosaic.bench.baselines import bipartite, make
@@ -238,3 +239,10 @@ def test_mixtures_do_not_depend_on_blocks(monkeypatch):
     whole = mixtures(X, X[:15], 1.0).toarray()
     monkeypatch.setattr("bitmosaic.bench.baselines.lmvsc.BLOCK", 50)
     np.testing.assert_allclose(mixtures(X, X[:15], 1.0).toarray(), whole, atol=1e-4)
+
+
+def test_the_constant_vector_is_left_out_only_where_the_graph_hangs_together():
+    U = np.arange(8.0).reshape(2, 4)
+    apart, joined = csr_array(np.array([[1, 0, 0], [0, 1, 0]])), csr_array(np.array([[1, 0, 0], [1, 1, 0]]))
+    np.testing.assert_array_equal(bipartite.without_constant(U, joined), U[:, 1:])  # the last landmark has no edges
+    np.testing.assert_array_equal(bipartite.without_constant(U, apart), U[:, :-1])

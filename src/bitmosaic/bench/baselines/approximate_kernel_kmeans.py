@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
+from sklearn.cluster import kmeans_plusplus
 
-from bitmosaic.bench.baselines.base import Baseline, concatenated
+from bitmosaic.bench.baselines.base import Baseline, concatenated, integer_seed
 from bitmosaic.bench.baselines.rbf import chosen_width, draw_rows, rbf_kernel
 
 MAX_ITER = 300
@@ -19,11 +20,13 @@ class ApproximateKernelKMeans(Baseline):
     clustering", KDD, 2011.
 
     Kernel k-means with centres c_k = Σ_j α_kj φ(x_j) over m sampled rows x_j only: of the kernel matrix, the columns of
-    these rows are enough. It starts from random memberships, as the publication does.
+    these rows are enough.
 
-    Deviations: columns are standardised. The kernel is exp(-γ d²) with γ = 1 / the mean squared distance (the
-    publication chooses a kernel for each data set). K̂ is inverted where its eigenvalues are not lost in rounding. A
-    centre that loses all its rows stays where it is. It stops when the objective falls by less than a millionth too.
+    Deviations: it starts from the nearest of rows drawn by k-means++ instead of random memberships, which end in worse
+    optima (seen with labels, in favour of the method). Columns are standardised. The kernel is exp(-γ d²) with γ = 1 /
+    the mean squared distance (the publication chooses a kernel for each data set). K̂ is inverted where its eigenvalues
+    are not lost in rounding. A centre that loses all its rows stays where it is. It stops when the objective falls by
+    less than a millionth too.
     """
 
     n_sample: int = 1000
@@ -32,8 +35,10 @@ class ApproximateKernelKMeans(Baseline):
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         X = concatenated(views)
         sampled = draw_rows(len(X), self.n_sample, self.n_clusters, rng)
-        K_B = rbf_kernel(X, X[sampled], chosen_width(self.gamma, X, rng))  # (n, m)
-        start = rng.permutation(np.arange(len(X)) % self.n_clusters)  # random, and no cluster is empty
+        gamma = chosen_width(self.gamma, X, rng)
+        K_B = rbf_kernel(X, X[sampled], gamma)  # (n, m)
+        seeds, _ = kmeans_plusplus(X, self.n_clusters, random_state=integer_seed(rng))
+        start = rbf_kernel(X, seeds, gamma).argmax(axis=1)
         labels, self.objective_ = kernel_kmeans(K_B, K_B[sampled], start, self.n_clusters)
         return labels
 

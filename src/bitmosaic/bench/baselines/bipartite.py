@@ -8,6 +8,7 @@ matrix only.
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from bitmosaic.embedding import squared_distances, squares
 from bitmosaic.errors import ParameterError
@@ -77,6 +78,20 @@ def singular_vectors(Z: np.ndarray | csr_array, k: int) -> tuple[np.ndarray, np.
     present = eigenvalues > p * np.finfo(np.float64).eps * eigenvalues[0]
     inverse = np.divide(1, np.sqrt(np.abs(eigenvalues)), out=np.zeros_like(eigenvalues), where=present)
     return Z @ (V * inverse).astype(Z.dtype), V
+
+
+def without_constant(U: np.ndarray, Z: csr_array) -> np.ndarray:
+    """k of the k + 1 left singular vectors U of a graph Z: all but the first, which tells nothing where the graph hangs
+    together; where it falls into parts, which the first vectors tell apart, all but the last.
+    """
+    n_parts, _ = connected_components(Z.T @ Z, directed=False)  # of landmarks: every row hangs on one
+    without_edges = np.count_nonzero(Z.sum(axis=0) == 0)
+    return U[:, 1:] if n_parts - without_edges == 1 else U[:, :-1]
+
+
+def unit_rows(U: np.ndarray) -> np.ndarray:
+    """Rows of length 1; rows of zeros stay."""
+    return U / np.maximum(np.linalg.norm(U, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 
 
 def embedded_clusters(U: np.ndarray, n_clusters: int, rng: np.random.Generator) -> np.ndarray:

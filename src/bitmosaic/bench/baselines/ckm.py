@@ -10,7 +10,7 @@ from bitmosaic.bench.baselines.binary import JointBaseline
 class CKM(JointBaseline):
     """CKM: X. Shen, W. Liu, I. Tsang, F. Shen, Q.-S. Sun, "Compressed k-means for large-scale clustering", AAAI, 2017.
 
-    ‖B - XP‖² + β‖P‖² + λ‖B - C_y‖² of all views side by side.
+    A reconstruction: ‖B - XP‖² + β‖P‖² + λ‖B - C_y‖² of all views side by side.
 
     Inferred, since only the abstract was at hand: it says that codes and clusters are learned jointly, and the HSIC
     paper says that CKM unites binary structural SVMs and k-means. The SVMs are least-squares ones here, one for each

@@ -13,6 +13,8 @@ from bitmosaic.bench.baselines.bipartite import (
     landmarks,
     similarities,
     singular_vectors,
+    unit_rows,
+    without_constant,
 )
 from bitmosaic.errors import ParameterError
 
@@ -26,11 +28,15 @@ class MVSC(Baseline):
 
     min Σ_v α_v^r tr(Gᵀ L_v G) with GᵀG = I, Σ α_v = 1, α_v ≥ 0, by G and α in turn. L_v is the normalised Laplacian of
     the bipartite graph of view v between all rows and p salient points: the parts that belong to v of the centers of
-    k-means on all views side by side. Hence G = [U; V]/√2 with the singular vectors of Σ_v α_v^r Ẑ_v.
+    k-means on all views side by side. Hence G = [U; V]/√2 with the singular vectors of Σ_v α_v^r Ẑ_v. As in the
+    authors' code, there are k + 1 of these, of which the first, constant where all rows hang together, is left out at
+    the end, and rows are scaled to length 1; k-means on these.
 
-    Deviations: salient points from k-means on at most 10,000 rows, at most half as many as rows; r is 10^0.5 and not
-    tuned with the true classes for each data set; the bandwidth is the mean distance between rows and salient points;
-    k-means at the end, the best of 10 starts, takes the rows' part U of G and leaves out the salient points.
+    Deviations: columns are standardised; where the graph falls into parts, its first vector is kept; salient points
+    from k-means on at most 10,000 rows, at most half as many as rows; r is 10^0.5 and not tuned with the true classes
+    for each data set; the bandwidth is the mean distance between rows and salient points (in the authors' code, the
+    mean squared one, and α comes from Ẑ_v alone); k-means at the end, the best of 10 starts, takes the rows' part U of
+    G and leaves out the salient points.
 
     A view that agrees with the embedding gains weight and then decides the embedding: of views that each tell other
     clusters apart, one can take over, even where r is large.
@@ -50,8 +56,9 @@ class MVSC(Baseline):
             by_degree(similarities(view, np.ascontiguousarray(part), self.n_nearest))
             for view, part in zip(views, parts, strict=True)
         ]
-        U, self.weights_, self.objective_ = weighted_embedding(graphs, self.n_clusters, self.r)
-        return embedded_clusters(U, self.n_clusters, rng)
+        together = csr_array(sum(graphs, start=csr_array(graphs[0].shape)))
+        U, self.weights_, self.objective_ = weighted_embedding(graphs, self.n_clusters + 1, self.r)
+        return embedded_clusters(unit_rows(without_constant(U, together)), self.n_clusters, rng)
 
 
 def weighted_embedding(graphs: list[csr_array], k: int, r: float) -> tuple[np.ndarray, np.ndarray, list[float]]:

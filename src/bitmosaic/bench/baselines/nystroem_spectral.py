@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from bitmosaic.bench.baselines.base import Baseline, concatenated
-from bitmosaic.bench.baselines.bipartite import BLOCK, embedded_clusters, singular_vectors
+from bitmosaic.bench.baselines.bipartite import BLOCK, embedded_clusters, singular_vectors, unit_rows
 from bitmosaic.bench.baselines.rbf import mean_width, rbf_kernel
 from bitmosaic.errors import ParameterError
 from bitmosaic.threads import row_ranges
@@ -22,10 +22,10 @@ class NystroemSpectral(Baseline):
     S ≈ C A⁻¹ Cᵀ with C (n, l) the similarities of all rows to l sampled rows and A (l, l) those among the sampled; the
     k first eigenvectors of D^{-1/2} S D^{-1/2}, rows scaled to length 1, then k-means.
 
-    Deviations: with F = C A^{-1/2}, the orthogonal eigenvectors are taken as left singular vectors of D^{-1/2} F, which
-    is the same as the publication's A + A^{-1/2} B Bᵀ A^{-1/2} and needs no order of the rows; A^{-1/2} leaves out
-    eigenvalues below float32's accuracy; γ is 1 / the mean squared distance unless given; 1,000 sampled rows; the
-    best of 10 starts of k-means.
+    Deviations: columns are standardised; with F = C A^{-1/2}, the orthogonal eigenvectors are taken as left singular
+    vectors of D^{-1/2} F, which is the same as the publication's A + A^{-1/2} B Bᵀ A^{-1/2} and needs no order of the
+    rows; A^{-1/2} leaves out eigenvalues below float32's accuracy; γ is 1 / the mean squared distance unless given;
+    1,000 sampled rows; the best of 10 starts of k-means.
     """
 
     n_samples: int = 1000
@@ -43,8 +43,7 @@ class NystroemSpectral(Baseline):
         gamma = mean_width(X, rng) if self.gamma is None else self.gamma
         sampled = np.sort(rng.choice(len(X), min(self.n_samples, len(X)), replace=False))
         U, _ = singular_vectors(normalised(features(X, X[sampled], gamma)), self.n_clusters)  # (n, k)
-        U /= np.maximum(np.linalg.norm(U, axis=1, keepdims=True), TINY)
-        return embedded_clusters(U, self.n_clusters, rng)
+        return embedded_clusters(unit_rows(U), self.n_clusters, rng)
 
 
 def features(X: np.ndarray, sampled: np.ndarray, gamma: float) -> np.ndarray:

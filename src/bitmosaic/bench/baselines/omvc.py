@@ -27,12 +27,13 @@ class OMVC(Baseline):
     `objective_` is the minimised sum over all rows after each pass. It never rises, for in later passes a chunk's part
     of A_v and B_v is replaced: every row counts once, and every step lowers the whole sum.
 
-    Deviations: the weights of rows that a view lacks are left out, as all would be 1. The authors' β = 1e-7 was for
-    2,000 rows of about 100 columns, whose mean entry is 5e-6 at total sum 1; so β_v is `beta` times the mean entry of
-    the view, or more rows would mean more sparseness until nothing is left. Rows come in random order, in larger
-    chunks (500 instead of 50). U_v starts from NMF of the first chunk, as in `MultiNMF`, with columns of sum 1. The
-    step is searched for each row of U_v and V_v by itself, as the objective is a sum over them; where no step along
-    Newton's direction helps, a short one along the gradient does.
+    Deviations: columns are scaled to [0, 1], and shifted where they are negative, where the authors clip; columns of
+    U_v have sum 1 at the start only, not after every update. The weights of rows that a view lacks are left out, as all
+    would be 1. The authors' β = 1e-7 was for 2,000 rows of about 100 columns, whose mean entry is 5e-6 at total sum 1;
+    so β_v is `beta` times the mean entry of the view, or more rows would mean more sparseness until nothing is left.
+    Rows come in random order, in larger chunks (500 instead of 50). U_v starts from NMF of the first chunk, as in
+    `MultiNMF`, with columns of sum 1. The step is searched for each row of U_v and V_v by itself, as the objective is a
+    sum over them; where no step along Newton's direction helps, a short one along the gradient does.
     """
 
     scaling: ClassVar[Literal["standard", "nonnegative"]] = "nonnegative"

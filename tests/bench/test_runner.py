@@ -1,6 +1,9 @@
 """Experiments that are run: what is stored, cut off, and continued."""
 
 import json
+import subprocess
+import sys
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -11,7 +14,8 @@ from bitmosaic.bench.experiment import read_experiment
 from bitmosaic.bench.runner import run_experiment
 from bitmosaic.bench.runs import load
 from bitmosaic.cli import app
-from bitmosaic.errors import BitmosaicError, InvalidDataError
+from bitmosaic.errors import BitmosaicError, BusyFolderError, InvalidDataError
+from bitmosaic.files import locked
 from bitmosaic.views import Views, write_views
 from planted_views import blobs
 
@@ -105,6 +109,23 @@ def test_a_method_over_its_memory_is_cut_off_once_and_again_only_under_another_c
     assert (cut.cut_off, cut.labels) == ("memory", None)
     assert told == ["k-means, on blobs[a,b,c], 4 clusters: cut off: memory"]
     assert [r.cut_off for r in run(root, top="seeds = 2")] == ["", ""]
+
+
+def test_a_folder_of_runs_has_one_runner_at_a_time(root):
+    (root / "runs").mkdir()
+    with locked(root / "runs"), pytest.raises(BusyFolderError, match="another bitmosaic is busy"):
+        run(root)
+
+
+def test_a_worker_ends_with_the_process_that_started_it(root):
+    asked = experiment(root, top="seeds = 1")
+    group = asked.groups[0]
+    task = {"data": "blobs", "path": str(group.data.path), "choice": asdict(group.data.choice), "views": group.views}
+    task |= {"method": "k-means", "n_clusters": 4, "n_bits": None, "seeds": list(range(20_000))}
+    command = [sys.executable, "-m", "bitmosaic.bench.worker", json.dumps(task)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as worker:
+        worker.stdin.close()
+        assert worker.wait(60) == 1
 
 
 def test_slow_methods_get_fewer_seeds(root):

@@ -25,6 +25,7 @@ from bitmosaic.bench.experiment import Experiment, Group
 from bitmosaic.bench.memory import resident_bytes
 from bitmosaic.bench.quality import source_stamp
 from bitmosaic.bench.runs import Run, RunFile
+from bitmosaic.files import locked
 from bitmosaic.threads import available_threads
 
 LOOK_SECONDS = 0.05  # between two looks at the memory of a method
@@ -39,11 +40,12 @@ def run_experiment(
 ) -> list[Run]:
     """Run what `out` does not have yet. Every finished run is stored at once."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.touch()
-    stored = RunFile(out)
-    for case in experiment.cases.values():
-        stored.check(case)
-    return _Running(experiment, stored, progress, tell).all()
+    with locked(out.parent):
+        out.touch()
+        stored = RunFile(out)
+        for case in experiment.cases.values():
+            stored.check(case)
+        return _Running(experiment, stored, progress, tell).all()
 
 
 class _Running:
@@ -156,6 +158,7 @@ class _Running:
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
         with subprocess.Popen(
             [sys.executable, "-m", "bitmosaic.bench.worker", json.dumps(task)],
+            stdin=subprocess.PIPE,  # never written to: it ends with this process, and the worker with it
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

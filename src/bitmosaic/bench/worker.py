@@ -1,7 +1,9 @@
 """One method on one set of views, in a process of its own: a line of JSON when ready, then one for each seed."""
 
 import json
+import os
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -54,7 +56,14 @@ def _small_views() -> Views:
     return Views(("a", "b"), arrays)
 
 
+def end_with_parent() -> None:
+    """Wait until nobody holds the other end of our input, and end this process whatever it does."""
+    sys.stdin.read()
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         for line in fit_all(json.loads(sys.argv[1])):
             print(json.dumps(line), flush=True)

@@ -125,7 +125,7 @@ def test_a_stopped_measurement_goes_on_with_what_is_missing(folder, fits, tmp_pa
     runs = run_all(cases, ["KMeans", "HSIC"], 3, lambda *step: steps.append(step), out)
     assert fits == [2, 1, 2]
     assert steps[0] == ("KMeans", 1200, 1800)  # what was there counts from the start, not as speed
-    assert [run.key for run in runs] == [
+    assert [(run.data, run.method, run.seed) for run in runs] == [
         ("pictures", method, seed) for method in ("KMeans", "HSIC") for seed in range(3)
     ]
     assert {run.key for run in load(out)} == {run.key for run in runs}

@@ -1,9 +1,13 @@
 """Experiments that are run: what is stored, cut off, and continued."""
 
+import ast
 import json
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import asdict
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -82,7 +86,7 @@ def test_runs_of_other_code_are_done_again(root, monkeypatch):
     (before,) = run(root, top="seeds = 1")
     monkeypatch.setattr(runner, "made_by", lambda method: "other code")
     (after,) = run(root, top="seeds = 1")
-    assert after.made_by == "other code" != before.made_by
+    assert after.made_by == "other code, 1 thread" != before.made_by
     assert after.seconds != before.seconds
 
 
@@ -126,6 +130,61 @@ def test_a_worker_ends_with_the_process_that_started_it(root):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as worker:
         worker.stdin.close()
         assert worker.wait(60) == 1
+
+
+def test_what_failed_is_tried_again(root, monkeypatch):
+    watched = runner._Running._watched
+    monkeypatch.setattr(runner._Running, "_watched", lambda *a: iter([{"seed": 0, "cut_off": "failed: by chance"}]))
+    (failed,) = run(root, top="seeds = 1")
+    assert failed.cut_off == "failed: by chance"
+    monkeypatch.setattr(runner._Running, "_watched", watched)
+    monkeypatch.setattr(runner, "datetime", type("Later", (), {"now": lambda zone: datetime(2030, 1, 1, tzinfo=zone)}))
+    (again,) = run(root, top="seeds = 1")
+    assert again.labels is not None
+
+
+def test_a_process_that_was_killed_for_its_memory_says_so():
+    assert runner._cause(-9, []) == "memory"
+    assert runner._cause(1, ["Traceback", "ValueError: no", " \n"]) == "failed: ValueError: no"
+    assert "code 3" in runner._cause(3, [])
+
+
+def test_ctrl_c_stores_no_failure(root):
+    experiment(root, '["k-means", "AMGL", "MVKM"]', top="seeds = 50")
+    command = [sys.executable, "-c", "from bitmosaic.cli import main; main()", "bench", "run", str(root / "small.toml")]
+    out = root / "runs"
+    with subprocess.Popen([*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while not (out / "small.jsonl").exists() or (out / "small.jsonl").stat().st_size == 0:
+            time.sleep(0.05)
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert b"Traceback" not in said
+    assert all(not r.cut_off for r in load(out / "small.jsonl"))
+
+
+def test_the_code_of_a_method_is_all_that_it_imports():
+    sources: set = set()
+    runner._follow("bitmosaic.bench.baselines.lsck", sources)
+    assert {"bitmosaic.bench.baselines.bipartite", "bitmosaic.solver.kmeans", "bitmosaic.embedding"} <= sources
+    assert "bitmosaic.bench.baselines.nmf" not in sources
+    assert runner.made_by("k-means") != runner.made_by("NMF")
+
+
+def test_docstrings_are_no_code(tmp_path, monkeypatch):
+    plain = ast.parse("def f():\n    return 1\n")
+    described = ast.parse('"""What."""\n\ndef f():\n    """Why."""\n    return 1  # how\n')
+    monkeypatch.setattr(runner, "_tree", {"a": plain, "b": described}.get)
+    assert runner._code.__wrapped__("a") == runner._code.__wrapped__("b")
+
+
+def test_tables_see_only_what_the_last_code_has_made(root):
+    run(root, top="seeds = 3")
+    lines = (root / "runs" / "small.jsonl").read_text().splitlines()
+    newer = json.loads(lines[1]) | {"made_by": "newer code"}
+    (root / "runs" / "small.jsonl").write_text("\n".join([*lines, json.dumps(newer)]) + "\n")
+    assert [(r.seed, r.made_by) for r in load(root / "runs" / "small.jsonl")] == [(0, "newer code")]
 
 
 def test_slow_methods_get_fewer_seeds(root):

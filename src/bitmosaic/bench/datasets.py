@@ -95,6 +95,10 @@ def prepare(
     choice, out = Choice(classes, per_class, at_least, seed), Path(out)
     found = find(Path(path), kind, progress)
     if found.kind in ("nus-wide", "views"):
+        if tuple(features) != tuple(DEFAULT_VIEWS):
+            raise ParameterError(
+                f"Features are extracted from pictures; {called(path)} has features. Leave out --view."
+            )
         recipe = as_json(_recipe(found) | asdict(choice) | {"concepts": concepts})
         if not _is_made(out, recipe):
             _write(_load(found, choice, concepts, progress), out, recipe, progress)
@@ -216,12 +220,20 @@ def _is_made(out: Path, recipe: dict[str, Any]) -> bool:
     if not (out / RECIPE).is_file():
         if finished(out) is None:
             return False
-    elif json.loads((out / RECIPE).read_text()) == recipe:
+    elif _read_json(out / RECIPE) == recipe:
         return True
     raise InvalidDataError(
         f"A views folder is made from one data set in one way; {called(out)} was made from another, from files that "
         "have changed since, or with other choices. Choose another folder, or remove this one."
     )
+
+
+def _read_json(path: Path) -> Any:
+    """None where it was cut or is something else."""
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return None
 
 
 def _write(views: Views, out: Path, recipe: dict[str, Any], progress: Progress) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from bitmosaic.bench.baselines import METHODS, method_class
 from bitmosaic.bench.cases import Case, choose_views, open_data
 from bitmosaic.bench.selection import Choice, choose_rows, take_rows
-from bitmosaic.errors import FileFormatError, MissingFileError
+from bitmosaic.errors import FileFormatError, MissingFileError, ParameterError
 from bitmosaic.solver.memory import parse_memory
 from bitmosaic.views import Views
 
@@ -105,14 +105,29 @@ def read_experiment(file: str, root: Path | None = None) -> Experiment:
 def _experiment(name: str, asked: dict[str, Any], root: Path) -> Experiment:
     _known(name, asked, {*TOP, "data", "runs"})
     limits = {key: _of_type(name, key, asked.get(key, default), kind) for key, (kind, default) in TOP.items()}
-    parse_memory(limits["cap_memory"])
-    if not isinstance(asked.get("data"), dict) or not isinstance(asked.get("runs"), list):
+    _check_caps(name, limits)
+    tables = [*_values(asked.get("data")), *_values(asked.get("runs"))]
+    if not _values(asked.get("data")) or not _values(asked.get("runs")) or not all(isinstance(t, dict) for t in tables):
         raise FileFormatError(f"{name}: an experiment needs tables [data.NAME] and [[runs]]; one of them is missing.")
     data = {called: _data(name, called, table, root) for called, table in asked["data"].items()}
     opened = {called: chosen.open() for called, chosen in data.items()}
     cases = {called: _case(called, views) for called, views in opened.items()}
     groups = [group for block in asked["runs"] for group in _groups(name, block, data, opened)]
     return Experiment(name, tuple(dict.fromkeys(groups)), cases, **limits)
+
+
+def _values(part: Any) -> list[Any]:
+    """The tables of [data.NAME] or of [[runs]]; none where it is something else."""
+    return list(part.values()) if isinstance(part, dict) else part if isinstance(part, list) else []
+
+
+def _check_caps(name: str, limits: dict[str, Any]) -> None:
+    try:
+        enough = parse_memory(limits["cap_memory"]) > 0
+    except ParameterError:
+        enough = False
+    if not enough:
+        raise FileFormatError(f"{name}: cap_memory must be a text such as '8GB'; got {limits['cap_memory']!r}.")
 
 
 def _data(name: str, called: str, table: dict[str, Any], root: Path) -> DataSet:
@@ -143,14 +158,16 @@ def _groups(name: str, block: dict[str, Any], data: dict[str, DataSet], opened: 
         ("data", chosen, data),
         ("views", [which], VIEW_CHOICES),
     ):
-        if not isinstance(values, list):
-            raise FileFormatError(f"{name}: {what} must be a list; got {values!r}.")
+        if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
+            raise FileFormatError(f"{name}: {what} must be a list of names; got {values!r}.")
         if unknown := [value for value in values if value not in allowed]:
             raise FileFormatError(f"{name}: {what} must be among {', '.join(allowed)}; got {unknown[0]!r}.")
     for key in ("n_bits", "n_clusters"):
         values = block.get(key, [1])
-        if not isinstance(values, list) or any(type(value) is not int or value < 1 for value in values):
+        if not isinstance(values, list) or not values or any(type(value) is not int or value < 1 for value in values):
             raise FileFormatError(f"{name}: {key} must be whole numbers from 1 on, in a list; got {values!r}.")
+    if odd := [n_bits for n_bits in block.get("n_bits", []) if n_bits % 8]:
+        raise FileFormatError(f"{name}: n_bits must be multiples of 8; got {odd[0]}.")
     for called, method in product(chosen, methods):
         views = opened[called]
         sets: list[tuple[str, ...]] = [views.names] if which in ("all", "both") else []
@@ -158,6 +175,10 @@ def _groups(name: str, block: dict[str, Any], data: dict[str, DataSet], opened: 
             sets = [(view,) for view in views.names] + sets
         lengths = block.get("n_bits", [128]) if has_bits(method) else [None]
         counts = block.get("n_clusters", [len(np.unique(np.asarray(views.labels)))])
+        if max(counts) > views.n_rows:
+            raise FileFormatError(
+                f"{name}: {called} has {views.n_rows:,} rows; n_clusters must not be {max(counts):,}."
+            )
         for some, n_bits, n_clusters in product(sets, lengths, counts):
             yield Group(data[called], some, method, n_clusters, n_bits)
 
@@ -179,7 +200,7 @@ def _known(where: str, table: dict[str, Any], keys: set[str]) -> None:
 def _of_type(name: str, key: str, value: Any, kind: type) -> Any:
     value = float(value) if kind is float and isinstance(value, int) else value
     wrong = not isinstance(value, kind) or isinstance(value, bool)
-    if wrong or (kind is not str and value <= 0):
+    if wrong or (kind is not str and not 0 < value < float("inf")):
         wanted = {int: "a whole number from 1 on", float: "a number above 0", str: "a text such as '8GB'"}[kind]
         raise FileFormatError(f"{name}: {key} must be {wanted}; got {value!r}.")
     return value

@@ -104,6 +104,7 @@ class PeakMemory:
     def __exit__(self, *error):
         self._done.set()
         self._thread.join()
+        self.peak = max(self.peak, resident_bytes())
 
 
 def _fit_and_tell(folder, n_rows, n_clusters, memory_limit, train_size):

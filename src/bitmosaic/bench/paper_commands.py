@@ -94,9 +94,11 @@ def run(
     from bitmosaic.bench.choices import choose_methods
     from bitmosaic.bench.experiment import read_experiment
     from bitmosaic.bench.runner import run_experiment
-    from bitmosaic.errors import BitmosaicError
+    from bitmosaic.errors import BitmosaicError, ParameterError
     from bitmosaic.terminal import progress_bars
 
+    if out.exists() and not out.is_dir():
+        raise ParameterError(f"--out must be a folder; {out} is a file. Name another.")
     asked = read_experiment(experiment, root)
     asked = replace(asked, seeds=seeds or asked.seeds, threads=threads or asked.threads, jobs=jobs or asked.jobs)
     if methods is not None:
@@ -106,7 +108,7 @@ def run(
     place = out / f"{asked.name}.jsonl"
     with progress_bars() as progress:
         runs = run_experiment(asked, place, progress, lambda line: console.print(line, markup=False, soft_wrap=True))
-    console.print(f"{len(runs):,} runs of {len(asked.groups):,} combinations in {place}")
+    console.print(f"{len(runs):,} runs of {len(asked.groups):,} combinations in {place}", soft_wrap=True)
     if failed := {f"{run.method} ({run.cut_off})" for run in runs if run.cut_off.startswith("failed")}:
         raise BitmosaicError(f"All others are done, but these failed: {'; '.join(sorted(failed))}.")
 

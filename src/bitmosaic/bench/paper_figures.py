@@ -1,5 +1,6 @@
 """Stored runs, or views and their codes -> the paper's Figures 2, 3 and 4 as PNG and SVG, for print."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from bitmosaic.files import whole_file
 from bitmosaic.views import as_views, read_rows
 
 DPI = 200
+JITTER = 0.004  # of the width of a panel
 PRINCIPAL = 50  # components of features that t-SNE sees
 STYLES = {  # colour and marker: told apart in grey, too
     "k-means": ("#222222", "x"),
@@ -84,7 +86,7 @@ def fig2(
         X = features[name] if name in features else concatenated(list(features.values()))
         column[0].set_title(view_name(name))
         for axes, points in zip(column, (_principal(X, seed), unpack(packed[rows])), strict=True):
-            _draw_classes(axes, _tsne(points, seed), shown)
+            _draw_classes(axes, _apart(_tsne(points, seed), seed), shown)
     n_bits = {8 * packed.shape[1] for packed in codes.values()}
     panels[0, 0].set_ylabel("features")
     panels[1, 0].set_ylabel(f"{n_bits.pop()}-bit codes" if len(n_bits) == 1 else "codes")
@@ -221,6 +223,11 @@ def _tsne(X: np.ndarray, seed: int) -> np.ndarray:
     return TSNE(init="pca", perplexity=min(30, (len(X) - 1) / 3), random_state=seed).fit_transform(X)
 
 
+def _apart(points: np.ndarray, seed: int) -> np.ndarray:
+    """A little beside where they belong: points with the same code would hide each other."""
+    return points + np.random.default_rng(seed).normal(scale=JITTER * np.ptp(points, axis=0), size=points.shape)
+
+
 def _draw_classes(axes: Any, points: np.ndarray, labels: np.ndarray) -> None:
     for i, each in enumerate(np.unique(labels)):
         color, marker = CLASS_COLORS[i % len(CLASS_COLORS)], CLASS_MARKERS[i % len(CLASS_MARKERS)]
@@ -233,7 +240,12 @@ def _draw_classes(axes: Any, points: np.ndarray, labels: np.ndarray) -> None:
 
 
 def _file(name: str, data: str, runs: Runs) -> str:
-    return name if len(by_data(runs)) == 1 else f"{name}-{data.split(' ')[0]}"
+    """Each data set has a file of its own, where there are several."""
+    sets = list(by_data(runs))
+    if len(sets) == 1:
+        return name
+    safe = re.sub(r"[^\w-]+", "-", data).strip("-")
+    return f"{name}-{safe}"
 
 
 def _new_figure(width: float, height: float) -> Any:

@@ -153,13 +153,13 @@ def maker(method: str) -> str:
     """Runs of other code are done again: a stored figure must be what this code gives."""
     if is_kmeans(method):
         return f"scikit-learn {sklearn.__version__}, Elkan, {N_INIT} starts"
-    return f"bitmosaic {source_stamp()}"
+    return f"bitmosaic {_source_stamp()}"
 
 
 @cache
-def source_stamp() -> str:
+def _source_stamp() -> str:
     root = Path(bitmosaic.__file__).parent
-    sources = sorted(path for path in root.rglob("*.py") if path.parent.name != "bench")
+    sources = sorted(path for path in root.rglob("*.py") if "bench" not in path.relative_to(root).parts)
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
 
 

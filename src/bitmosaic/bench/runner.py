@@ -1,29 +1,32 @@
 """An experiment -> stored runs: each method in a process of its own, under a time and a memory cap, several at once."""
 
 import ast
+import copy
 import hashlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import cache
-from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sklearn
 
 from bitmosaic.bench import baselines
 from bitmosaic.bench.experiment import Experiment, Group
 from bitmosaic.bench.memory import resident_bytes
-from bitmosaic.bench.quality import source_stamp
 from bitmosaic.bench.runs import Run, RunFile
 from bitmosaic.files import locked
 from bitmosaic.threads import available_threads
@@ -55,12 +58,17 @@ class _Running:
         self.experiment: Experiment = experiment
         self.stored: RunFile = stored
         self.progress, self.tell = progress, tell
+        self.began = datetime.now(UTC).isoformat(timespec="seconds")
         self.lock = threading.Lock()
         self.stop = threading.Event()
         self.cores: queue.Queue[list[int]] = queue.Queue()
         mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self.threads = min(experiment.threads, available_threads())
         self.jobs = min(experiment.jobs, available_threads() // self.threads)
+        if (self.threads, self.jobs) != (experiment.threads, experiment.jobs):
+            tell(f"This machine has {available_threads()} cores: threads = {self.threads}, jobs = {self.jobs}.")
+        if not resident_bytes():
+            tell("This system does not tell the memory of a process: nothing is cut off by it, and peaks are 0.")
         for job in range(self.jobs):
             self.cores.put(mine[job * self.threads : (job + 1) * self.threads])
 
@@ -70,7 +78,7 @@ class _Running:
         with ThreadPoolExecutor(self.jobs) as pool:
             waiting = [pool.submit(self.group, group) for group in groups]
             try:
-                for done in waiting:
+                for done in as_completed(waiting):
                     done.result()
             except BaseException:
                 self.stop.set()
@@ -83,14 +91,19 @@ class _Running:
         found = []
         for seed in range(self.experiment.seeds):
             run = self.stored.runs.get(_key(group, seed))
-            if run is not None and run.made_by == self.maker(group, bool(run.cut_off)):
+            if run is not None and run.made_by == self.maker(group) and run.caps == self.caps(run.cut_off):
                 found.append(run)
         return found
 
-    def maker(self, group: Group, cut_off: bool) -> str:
-        """Runs of other code are done again, and what was cut off once the caps are others."""
-        caps = f", cap {self.experiment.cap_seconds:g} s {self.experiment.cap_memory}" if cut_off else ""
-        return made_by(group.method) + caps
+    def maker(self, group: Group) -> str:
+        """Runs of other code are done again."""
+        return f"{made_by(group.method)}, {'1 thread' if self.threads == 1 else f'{self.threads} threads'}"
+
+    def caps(self, cut_off: str) -> str:
+        """What was cut off is tried again under other caps; what failed, whenever the command is typed again."""
+        if not cut_off or cut_off.startswith("failed"):
+            return cut_off and self.began
+        return f"{self.experiment.cap_seconds:g} s, {self.experiment.cap_memory}"
 
     def seeds_left(self, group: Group) -> list[int]:
         runs = self.runs_of(group)
@@ -129,7 +142,7 @@ class _Running:
             group.method,
             figures["seed"],
             figures.get("seconds"),
-            self.maker(group, bool(cut_off)),
+            self.maker(group),
             None if cut_off else np.array(figures["labels"]),
             case.truth,
             group.views,
@@ -139,6 +152,7 @@ class _Running:
             figures.get("peak_bytes"),
             figures.get("sizes", {}),
             cut_off,
+            self.caps(cut_off),
         )
         self.stored.add(run, case)
 
@@ -162,6 +176,7 @@ class _Running:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # Ctrl-C is for this process, which ends its workers
             env=os.environ | dict.fromkeys(names, threads),
         ) as process:
             try:
@@ -174,8 +189,12 @@ class _Running:
     def _listen(self, process: subprocess.Popen, seeds: list[int]) -> Iterator[dict[str, Any]]:
         lines: queue.Queue[str | None] = queue.Queue()
         errors: list[str] = []
-        for stream, take in ((process.stdout, lines.put), (process.stderr, errors.append)):
-            threading.Thread(target=_read, args=(stream, take, lines), daemon=True).start()
+        readers = [
+            threading.Thread(target=_read, args=(process.stdout, lines.put, lambda: lines.put(None)), daemon=True),
+            threading.Thread(target=_read, args=(process.stderr, errors.append, lambda: None), daemon=True),
+        ]
+        for reader in readers:
+            reader.start()
         left, began, allowed = list(seeds), time.monotonic(), float(START_SECONDS)
         while left:
             try:
@@ -191,8 +210,9 @@ class _Running:
                     return
                 continue
             if line is None:
-                last = (errors or ["the process ended without a word"])[-1].strip()
-                yield {"seed": left[0], "cut_off": f"failed: {last}"}
+                readers[1].join()
+                if not self.stop.is_set():
+                    yield {"seed": left[0], "cut_off": _cause(process.wait(), errors)}
                 return
             figures = json.loads(line)
             if "cut_off" in figures:
@@ -215,11 +235,19 @@ class _Running:
             self.progress(name, done[name], total[name])
 
 
-def _read(stream, take: Callable[[str], None], lines: queue.Queue) -> None:
-    for line in stream:
-        take(line)
-    if take == lines.put:
-        lines.put(None)
+def _read(stream, take: Callable[[str], None], end: Callable[[], None]) -> None:
+    with suppress(ValueError):  # closed, because nobody listens any more
+        for line in stream:
+            take(line)
+    end()
+
+
+def _cause(code: int, errors: list[str]) -> str:
+    """Why a process ended before its work was done."""
+    if code == -signal.SIGKILL:  # not ours: the system does that where memory runs out
+        return "memory"
+    said = [line.strip() for line in errors if line.strip()]
+    return f"failed: {said[-1] if said else f'the process ended with code {code} and without a word'}"
 
 
 def _key(group: Group, seed: int):
@@ -231,7 +259,8 @@ def _summary(group: Group, runs: list[Run]) -> str:
     parts = [str(group)]
     if done:
         seconds, nmi = (np.mean([f(run) for run in done]) for f in (lambda r: r.seconds, lambda r: r.scores["nmi"]))
-        parts.append(f"{len(done)} seeds, {seconds:,.1f} s, NMI {nmi:.3f}")
+        seeds = "1 seed" if len(done) == 1 else f"{len(done)} seeds"
+        parts.append(f"{seeds}, {seconds:,.{2 if seconds < 1 else 1}f} s, NMI {nmi:.3f}")
     parts += [f"cut off: {run.cut_off}" for run in runs if run.cut_off]
     return ": ".join([parts[0], ", ".join(parts[1:]) or "stopped"])
 
@@ -239,29 +268,49 @@ def _summary(group: Group, runs: list[Run]) -> str:
 @cache
 def made_by(method: str) -> str:
     """The libraries and the sources that a method's labels come from."""
-    module = import_module(baselines.method_class(method).__module__)
-    digest = hashlib.sha256()
-    for name in sorted(_own_modules(module)):
-        digest.update(_code(Path(str(import_module(name).__file__))))
-    if method in baselines.BINARY:
-        digest.update(source_stamp().encode())
-    return f"bitmosaic {digest.hexdigest()[:12]}, scikit-learn {sklearn.__version__}"
+    sources: set[str] = set()
+    _follow(baselines.method_class(method).__module__, sources)
+    digest = hashlib.sha256(b"".join(_code(name) for name in sorted(sources)))
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
+    return f"bitmosaic {digest.hexdigest()[:12]}, {libraries}"
 
 
-def _code(path: Path) -> bytes:
-    """What a source does: without comments and docstrings, which change no label."""
-    tree = ast.parse(path.read_bytes())
+def _follow(name: str, found: set[str]) -> None:
+    """Add a module of bitmosaic, and all of bitmosaic that it imports. The registry, which names all, is left out."""
+    if name in found or name == baselines.__name__:
+        return
+    found.add(name)
+    for node in ast.walk(_tree(name)):
+        if isinstance(node, ast.Import):
+            asked = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            asked = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for other in asked:
+            if other.startswith("bitmosaic.") and find_spec(other.rpartition(".")[0]) and _is_module(other):
+                _follow(other, found)
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # a name in a module, not a module in a package
+        return False
+
+
+@cache
+def _tree(name: str) -> ast.Module:
+    spec = find_spec(name)
+    assert spec is not None  # of a module that was found
+    return ast.parse(Path(str(spec.origin)).read_bytes())
+
+
+@cache
+def _code(name: str) -> bytes:
+    """What a module does: without comments and docstrings, which change no label."""
+    tree = copy.deepcopy(_tree(name))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]
     return ast.dump(tree).encode()
-
-
-def _own_modules(module) -> set[str]:
-    """A module of the baselines and those of them whose functions and classes it uses."""
-    found = {module.__name__}
-    for value in vars(module).values():
-        name = getattr(value, "__module__", None) or ""
-        if name.startswith(baselines.__name__ + ".") and name not in found:
-            found |= _own_modules(import_module(name))
-    return found

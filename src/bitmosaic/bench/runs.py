@@ -15,6 +15,7 @@ from bitmosaic.metrics import clustering_scores
 from bitmosaic.views import read_rows
 
 STAMPED_ROWS = 1000
+FIRST = b'{"data"'  # what the first line begins with
 
 
 Key = tuple
@@ -38,10 +39,16 @@ class Run:
     peak_bytes: int | None = None
     sizes: dict[str, int] = field(default_factory=dict)  # bytes of what is kept: data, centroids, projection, encoder
     cut_off: str = ""  # why there are no labels
+    caps: str = ""  # under which it was cut off
 
     @property
     def key(self) -> Key:
         return self.data, self.method, self.seed, self.views, self.n_clusters, self.n_bits
+
+    @property
+    def group(self) -> Key:
+        """The key without the seed."""
+        return self.data, self.method, self.views, self.n_clusters, self.n_bits
 
     @cached_property
     def scores(self) -> dict[str, float]:
@@ -58,7 +65,7 @@ class RunFile:
         self.path = None if path is None else Path(path)
         self.runs: dict[Key, Run] = {}  # the last one, where one was done again
         self._stamps: dict[str, int] = {}
-        self._cut = 0  # bytes of a last line that a kill cut short
+        self._whole = 0  # bytes of whole lines; what follows is a line that a kill cut short
         if self.path is not None and self.path.exists():
             self._read(self.path)
 
@@ -73,12 +80,13 @@ class RunFile:
                     arrays = {"labels": None if line["labels"] is None else np.array(line["labels"])}
                     arrays["truth"] = truth[line["data"]]
                     run = Run(**line | arrays | {"views": tuple(line.get("views", ()))})
+                    self.runs.pop(run.key, None)
                     self.runs[run.key] = run
         except (ValueError, TypeError, KeyError) as error:
             raise _not_ours(path) from error
-        if cut and not whole:
+        if cut and not whole and not cut.startswith(FIRST):
             raise _not_ours(path)
-        self._cut = len(cut)
+        self._whole = path.stat().st_size - len(cut)
 
     def check(self, case: Case) -> None:
         """Refuse to go on with other data of the same name."""
@@ -98,16 +106,19 @@ class RunFile:
             lines.append({"data": case.name, "stamp": stamp(case), "truth": case.truth.tolist()})
         lines.append({f.name: getattr(run, f.name) for f in fields(run) if f.name != "truth"})
         lines[-1]["labels"] = None if run.labels is None else run.labels.tolist()
-        with self.path.open("ab") as file:
-            if self._cut:
-                file.truncate(file.tell() - self._cut)
-                self._cut = 0
-            file.write(b"".join(json.dumps(line).encode("ascii") + b"\n" for line in lines))
+        text = b"".join(json.dumps(line).encode("ascii") + b"\n" for line in lines)
+        with self.path.open("r+b" if self.path.exists() else "wb") as file:
+            file.truncate(self._whole)
+            file.seek(self._whole)
+            file.write(text)
+        self._whole += len(text)
 
 
 def load(path: str | os.PathLike[str]) -> list[Run]:
-    """The runs that a file holds."""
-    return list(RunFile(path).runs.values())
+    """The runs that a file holds. Of a method on the same views, those that the code of the last one has made."""
+    runs = RunFile(path).runs.values()
+    last = {run.group: run.made_by for run in runs}  # a run that was done again stands last
+    return [run for run in runs if run.made_by == last[run.group]]
 
 
 def stamp(case: Case) -> int:

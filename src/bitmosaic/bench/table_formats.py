@@ -223,7 +223,7 @@ def _figure(kind: Kind, value: float, like: float | None = None) -> str:
     if kind == "score":
         return f"{value:.3f}"
     if kind == "seconds":
-        return f"{value:,.{2 if size < 1 else 1 if size < 100 else 0}f}"
+        return f"{value:,.{3 if size < 0.1 else 2 if size < 1 else 1 if size < 100 else 0}f}"
     if kind == "times":
         return f"{value:.2g}×" if size < 0.1 else f"{value:,.{2 if size < 10 else 1 if size < 100 else 0}f}×"
     unit, n_bytes = next((u, n) for u, n, least in UNITS if size >= least * n)

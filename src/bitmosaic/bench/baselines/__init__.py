@@ -4,6 +4,7 @@ from bitmosaic.bench.baselines import make
 labels = make("LSC-K", n_clusters=10, random_state=0).fit_predict(views)
 """
 
+from dataclasses import fields
 from importlib import import_module
 
 from bitmosaic.bench.baselines.base import Baseline
@@ -45,7 +46,7 @@ __all__ = ["BINARY", "METHODS", "MULTI_VIEW", "SINGLE_VIEW", "Baseline", "make",
 
 def method_class(name: str) -> type[Baseline]:
     """The class of a method; its module is imported only now."""
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise ParameterError(f"Methods are {', '.join(METHODS)}; got {name!r}.")
     module, _, called = METHODS[name].partition(":")
     return getattr(import_module(f"{__name__}.{module}"), called)
@@ -53,4 +54,8 @@ def method_class(name: str) -> type[Baseline]:
 
 def make(name: str, n_clusters: int, *, random_state: int | None = None, **settings) -> Baseline:
     """A method by its name in the paper's tables."""
-    return method_class(name)(n_clusters, random_state=random_state, **settings)
+    chosen = method_class(name)
+    known = [field.name for field in fields(chosen) if field.init and field.name not in ("n_clusters", "random_state")]
+    if unknown := [setting for setting in settings if setting not in known]:
+        raise ParameterError(f"Settings of {name} are {', '.join(known) or 'none'}; got {unknown[0]!r}.")
+    return chosen(n_clusters, random_state=random_state, **settings)

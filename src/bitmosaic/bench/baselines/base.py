@@ -1,6 +1,7 @@
 """What all baselines have in common: views in, labels out."""
 
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -27,12 +28,18 @@ class Baseline:
 
     def fit_predict(self, views: Any) -> np.ndarray:
         """The cluster of each row, (n,) int32."""
+        self.check_numbers()
         arrays = self._arrays(as_views(views))
-        if not 1 <= self.n_clusters <= len(arrays[0]):
+        if self.n_clusters > len(arrays[0]):
             raise ParameterError(
                 f"n_clusters must be between 1 and the number of rows; got {self.n_clusters} for {len(arrays[0])} rows."
             )
         return np.asarray(self.cluster(arrays, np.random.default_rng(self.random_state)), np.int32)
+
+    def check_numbers(self) -> None:
+        for name, value, least in (("n_clusters", self.n_clusters, 1), ("random_state", self.random_state or 0, 0)):
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+                raise ParameterError(f"{name} must be a whole number from {least} on; got {value!r}.")
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         """Scaled float32 views -> labels."""
@@ -53,7 +60,9 @@ class Baseline:
 
 def standardised(X: np.ndarray) -> np.ndarray:
     """Columns with mean 0 and variance 1; constant columns become 0."""
+    constant = X.max(axis=0) == X.min(axis=0)  # whose mean rounding can miss
     X = X - X.mean(axis=0)
+    X[:, constant] = 0
     X /= np.maximum(np.sqrt(np.einsum("ij,ij->j", X, X) / len(X)), np.finfo(np.float32).tiny)
     return X
 

@@ -53,8 +53,27 @@ def test_an_unknown_method_is_refused_with_the_known_ones():
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("n_clusters", [0, 601])
 def test_there_cannot_be_more_clusters_than_rows_or_none(name, n_clusters):
-    with pytest.raises(ParameterError, match=rf"between 1 and the number of rows; got {n_clusters} for 600 rows"):
+    with pytest.raises(ParameterError, match=rf"n_clusters must be .* got {n_clusters}"):
         make(name, n_clusters).fit_predict(VIEWS)
+
+
+@pytest.mark.parametrize("n_clusters", [2.5, "3", True, None])
+def test_a_number_of_clusters_is_a_whole_number(n_clusters):
+    with pytest.raises(ParameterError, match="n_clusters must be a whole number from 1 on"):
+        make("k-means", n_clusters).fit_predict(VIEWS)
+
+
+@pytest.mark.parametrize("random_state", [-1, "abc", 0.5])
+def test_a_seed_is_a_whole_number(random_state):
+    with pytest.raises(ParameterError, match="random_state must be a whole number from 0 on"):
+        make("HSIC", 3, random_state=random_state).fit_predict(VIEWS)
+
+
+def test_settings_that_a_method_does_not_have_are_refused():
+    with pytest.raises(ParameterError, match="Settings of k-means are none; got 'n_bits'"):
+        make("k-means", 3, n_bits=8)
+    with pytest.raises(ParameterError, match=r"Methods are .*; got \['k-means'\]"):
+        make(["k-means"], 3)
 
 
 @pytest.mark.parametrize("name", OURS)

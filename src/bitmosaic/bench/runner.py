@@ -109,7 +109,8 @@ class _Running:
         runs = self.runs_of(group)
         if any(run.cut_off for run in runs):
             return []
-        seconds = [run.seconds for run in runs if run.seconds is not None]
+        # Of one thread, processor seconds are what it takes on a machine without other work.
+        seconds = [min(run.seconds, run.cpu_seconds or run.seconds) for run in runs if run.seconds is not None]
         slow = bool(seconds) and float(np.mean(seconds)) > self.experiment.slow_seconds
         wanted = min(self.experiment.slow_seeds, self.experiment.seeds) if slow else self.experiment.seeds
         have = {run.seed for run in runs}

@@ -18,15 +18,16 @@ class BMVC(JointBaseline):
     """BMVC: Z. Zhang, L. Liu, F. Shen, H. T. Shen, L. Shao, "Binary multi-view clustering", TPAMI, 2019.
 
     The objective of `JointBaseline`, Z_v being the centred similarities exp(-‖x - a‖²/2σ²) of view v to `n_anchors`
-    random rows, a tenth of all at most, σ twice the mean distance of a row to its nearest anchor. Parameters are those
-    of the authors' demo, which does not divide γ by the number of rows, with the 10 iterations that it recommends.
-    After a fit: also `view_weights_`, α (m,).
+    random rows, a tenth of all (or three for each cluster) at most, σ twice the mean distance of a row to its nearest
+    anchor. Parameters are those of the authors' demo, which does not divide γ by the number of rows, with the 10
+    iterations that it recommends. After a fit: also `view_weights_`, α (m,).
 
-    Deviations: columns are standardised. With as many anchors as rows, every view would fit any code. σ is of at most
-    4096 rows, and a row that is an anchor is not its own nearest one. The first codes are principal components of all
-    views, rotated (chosen with labels in view, in favour of the method); in the demo, of one chosen view, not rotated.
-    The first centroids are the best of 10 runs from k-means++ instead of random codes, and an empty cluster takes the
-    farthest code. C is the exact minimum instead of three proximal steps, and inner rounds end when nothing changes.
+    Deviations: columns are standardised. With as many anchors as rows, every view would fit any code, hence fewer of
+    small sets (seen with labels, in favour of the method). σ is of at most 4096 rows, and a row that is an anchor is
+    not its own nearest one. The first codes are principal components of all views, rotated (chosen with labels in view,
+    in favour of the method); in the demo, of one chosen view, not rotated. The first centroids are the best of 10 runs
+    from k-means++ instead of random codes, and an empty cluster takes the farthest code. C is the exact minimum instead
+    of three proximal steps, and inner rounds end when nothing changes.
     """
 
     ridge: float = 0.003
@@ -41,7 +42,7 @@ class BMVC(JointBaseline):
         if self.n_anchors < 1:
             raise ParameterError(f"n_anchors must be at least 1; got {self.n_anchors}. Take 1000, for example.")
         n = len(views[0])
-        anchors = rng.choice(n, min(self.n_anchors, max(n // 10, 1)), replace=False)
+        anchors = rng.choice(n, min(self.n_anchors, max(n // 10, 3 * self.n_clusters), n), replace=False)
         probes = rng.choice(n, min(PROBES, n), replace=False)
         return [similarities(X, anchors, probes) for X in views]
 

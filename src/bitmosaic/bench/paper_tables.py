@@ -78,7 +78,8 @@ def table5(runs: Runs) -> PaperTable:
         raise missing_runs("Table 5", "large", "of k-means and of HSIC on all views, with the sizes of what they keep")
     notes = [
         "Reduction: data, centroids and projection of k-means, divided by those of the method; then with the encoder, "
-        "which is what else the code of a new image needs. Peak: measured, above what was there before the fit, the highest of the seeds.",
+        "which is what else the code of a new image needs. Peak: measured, above what was there before the fit, the "
+        "highest of the seeds.",
     ]
     if shows_paper(blocks):
         notes.append(

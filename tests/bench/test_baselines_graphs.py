@@ -97,11 +97,16 @@ def test_the_same_seed_gives_the_same_labels(method):
     np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("n_neighbors", [0, 19])
+@pytest.mark.parametrize(("method", "n_neighbors"), [("AMGL", 0), ("MLAN", 0), ("MLAN", 19)])
 def test_too_few_or_too_many_neighbours_are_refused(method, n_neighbors):
     with pytest.raises(ParameterError, match=rf"rows - 2; got {n_neighbors} for 20 rows"):
         make(method, 2, n_neighbors=n_neighbors).fit_predict([random_rows(20, 3)])
+
+
+def test_amgl_takes_at_most_half_the_mean_size_of_a_cluster_as_neighbours():
+    X = [random_rows(40, 3)]
+    few, many = (make("AMGL", 4, random_state=0, n_neighbors=k).fit_predict(X) for k in (5, 1000))
+    np.testing.assert_array_equal(few, many)
 
 
 def test_the_objective_of_amgl_never_rises():

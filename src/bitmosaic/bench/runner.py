@@ -219,6 +219,9 @@ class _Running:
             if "cut_off" in figures:
                 yield {"seed": left[0]} | figures
                 return
+            if figures.get("seconds", 0) > self.experiment.cap_seconds:  # done between two looks
+                yield {"seed": left[0], "cut_off": "time"}
+                return
             if "ready" not in figures:
                 left.remove(figures["seed"])
                 yield figures

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -153,11 +154,12 @@ def test_ctrl_c_stores_no_failure(root):
     experiment(root, '["k-means", "AMGL", "MVKM"]', top="seeds = 50")
     command = [sys.executable, "-c", "from bitmosaic.cli import main; main()", "bench", "run", str(root / "small.toml")]
     out = root / "runs"
-    with subprocess.Popen([*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*command, "--out", str(out)], start_new_session=True, **pipes) as process:
         while not (out / "small.jsonl").exists() or (out / "small.jsonl").stat().st_size == 0:
             time.sleep(0.05)
             assert process.poll() is None
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of its processes
         _, said = process.communicate(timeout=60)
     assert process.returncode != 0
     assert b"Traceback" not in said
@@ -172,7 +174,7 @@ def test_the_code_of_a_method_is_all_that_it_imports():
     assert runner.made_by("k-means") != runner.made_by("NMF")
 
 
-def test_docstrings_are_no_code(tmp_path, monkeypatch):
+def test_docstrings_are_no_code(monkeypatch):
     plain = ast.parse("def f():\n    return 1\n")
     described = ast.parse('"""What."""\n\ndef f():\n    """Why."""\n    return 1  # how\n')
     monkeypatch.setattr(runner, "_tree", {"a": plain, "b": described}.get)
@@ -185,6 +187,17 @@ def test_tables_see_only_what_the_last_code_has_made(root):
     newer = json.loads(lines[1]) | {"made_by": "newer code"}
     (root / "runs" / "small.jsonl").write_text("\n".join([*lines, json.dumps(newer)]) + "\n")
     assert [(r.seed, r.made_by) for r in load(root / "runs" / "small.jsonl")] == [(0, "newer code")]
+
+
+@pytest.mark.parametrize("kept", [20, -20])
+def test_a_line_that_a_kill_cut_short_is_done_again(root, kept):
+    """Also where it is the first one of the file."""
+    before = run(root, top="seeds = 2")
+    file = root / "runs" / "small.jsonl"
+    file.write_bytes(file.read_bytes()[:kept])
+    after = run(root, top="seeds = 2")
+    assert [r.labels.tolist() for r in after] == [r.labels.tolist() for r in before]
+    assert {r.key for r in load(file)} == {r.key for r in before}
 
 
 def test_slow_methods_get_fewer_seeds(root):

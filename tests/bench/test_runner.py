@@ -150,15 +150,18 @@ def test_a_process_that_was_killed_for_its_memory_says_so():
     assert "code 3" in runner._cause(3, [])
 
 
-def test_ctrl_c_stores_no_failure(root):
+@pytest.mark.parametrize("after", [0.1, 0.2, 0.3, 0.4])
+def test_ctrl_c_stores_no_failure(root, after):
+    """Not even of workers that are just starting."""
     experiment(root, '["k-means", "AMGL", "MVKM"]', top="seeds = 50")
     command = [sys.executable, "-c", "from bitmosaic.cli import main; main()", "bench", "run", str(root / "small.toml")]
     out = root / "runs"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([*command, "--out", str(out)], start_new_session=True, **pipes) as process:
-        while not (out / "small.jsonl").exists() or (out / "small.jsonl").stat().st_size == 0:
-            time.sleep(0.05)
+        while not (out / "small.jsonl").exists():
+            time.sleep(0.01)
             assert process.poll() is None
+        time.sleep(after)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of its processes
         _, said = process.communicate(timeout=60)
     assert process.returncode != 0

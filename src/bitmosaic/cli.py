@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bitmosaic.bench.paper_commands import bench
+from bitmosaic.explorer import commands as explorer
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -313,6 +314,9 @@ def demo(
     _print_run(run, as_json=False)
     typer.echo(f"{run.model.codes_.nbytes / 1000:.0f} kB of codes stand for {features / 1e6:.0f} MB of features.")
     typer.echo(f"Next: bitmosaic predict {run.folder} PICTURES, or bitmosaic cluster PICTURES --clusters 10")
+
+
+app.command()(explorer.explore)
 
 
 def _print_plan(

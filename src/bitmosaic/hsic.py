@@ -106,6 +106,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     cluster_counts_ : None, or with n_clusters="auto" what was tried: `candidates`, their `silhouette` and its `spread`,
         `chosen`, the range from `low` to `high` that is about as good, `chance`, and whether the choice is `clear`
     cluster_centers_ : (n_clusters_, n_bits/8) uint8, packed
+    bit_weights_ : (n_bits,) how much each bit counts in the distance to a center
     view_weights_ : (n_views,) how much each view counts, positive, sum 1 (the paper's α)
     objective_ : float, of the training rows
     objective_history_ : list of (iteration, step, objective)
@@ -316,6 +317,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self._model, self.view_names_ = model, list(view_names)
         self._columns = columns or (None,) * len(view_names)
         self.cluster_centers_, self.n_clusters_, self.cluster_counts_ = model.centers, len(model.centers), counts
+        self.bit_weights_ = model.bit_weights
         self._n_features_out = model.centers.shape[1]
 
     def _warn(self, converged):

@@ -9,23 +9,25 @@ codes.npy, labels.npy, distances.npy
 skipped.csv        pictures that could not be read, and why
 overview.png, clusters/*.jpg     pictures of the clusters
 how-many.png       with `auto`: the numbers of clusters that were tried, the choice and its doubt
+edits.jsonl        what people changed by hand, and thumbnails.sqlite, map.npz: what the explorer keeps
 """
 
 import csv
 import io
 import json
 import platform
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from bitmosaic import __version__
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
-from bitmosaic.files import whole_file, write_json, write_whole
+from bitmosaic.files import whole_file, write_json
 from bitmosaic.hsic import HSIC
 from bitmosaic.views import Views, read_views
 
@@ -151,16 +153,27 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 def write_tables(folder, columns: dict[str, Any], stem: str = "clusters") -> None:
     """The same table as CSV and as Parquet."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    for kind, write in TABLE_WRITERS.items():
+        with whole_file(Path(folder) / f"{stem}.{kind}") as file:
+            write(file, columns)
 
-    text = io.StringIO(newline="")
+
+def write_csv(file: BinaryIO, columns: dict[str, Any]) -> None:
+    text = io.TextIOWrapper(file, "utf-8", newline="")
     writer = csv.writer(text)
     writer.writerow(columns)
     writer.writerows(zip(*(_plain(values) for values in columns.values()), strict=True))
-    write_whole(Path(folder) / f"{stem}.csv", text.getvalue().encode())
-    with whole_file(Path(folder) / f"{stem}.parquet") as file:
-        pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), file)
+    text.detach()
+
+
+def write_parquet(file: BinaryIO, columns: dict[str, Any]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), file)
+
+
+TABLE_WRITERS: dict[str, Callable[[BinaryIO, dict[str, Any]], None]] = {"csv": write_csv, "parquet": write_parquet}
 
 
 def _plain(values: Any) -> Any:

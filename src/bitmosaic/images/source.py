@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ PIECE_SIZE = 64
 
 READ_SIZE = 8
 """The same where a few pictures are picked out and somebody waits for them."""
+
+Result = TypeVar("Result")
 
 Piece = list[tuple[int, Any]]
 """Positions with what their pictures are decoded from."""
@@ -104,7 +106,7 @@ class ImageSource:
     ) -> Iterator[Batch]:
         results: list[tuple[int, np.ndarray | Skipped]] = []
         positions = range(start, len(self))
-        with closing(self._decoded(positions, min(PIECE_SIZE, batch_size), max_side, n_threads)) as pieces:
+        with closing(self._decoded(positions, min(PIECE_SIZE, batch_size), max_side, n_threads, _unchanged)) as pieces:
             for piece in pieces:
                 if strict:
                     for _, result in piece:
@@ -119,38 +121,49 @@ class ImageSource:
 
     def read(self, position: int, max_side: int | None = None) -> np.ndarray:
         """One picture. Raises an ImageError with the cause if it is a bad one."""
-        ((_, result),) = self._read([position], max_side)
+        ((_, result),) = self._read([position], max_side, _unchanged)
         if isinstance(result, Skipped):
             raise image_error(result, "It may have changed since it was listed.")
         return result
 
     def read_many(self, positions: Iterable[int], max_side: int | None = None) -> dict[int, np.ndarray]:
         """Some pictures by their positions, in one pass over the source; bad ones are left out."""
-        return {i: image for i, image in self._read(positions, max_side) if not isinstance(image, Skipped)}
+        pictures = self._read(positions, max_side, _unchanged)
+        return {i: image for i, image in pictures if not isinstance(image, Skipped)}
 
     def thumbnails(self, positions: Iterable[int], side: int, progress: Progress = quiet) -> dict[int, np.ndarray]:
         """As `read_many`, each reduced in its proportions to at most `side` pixels a side."""
-        small = self._read(positions, None, lambda image: shrink(image, side), progress)
-        return {i: image for i, image in small if not isinstance(image, Skipped)}
+        return dict(self.each(positions, lambda image: shrink(image, side), progress))
+
+    def each(
+        self, positions: Iterable[int], then: Callable[[np.ndarray], Result], progress: Progress = quiet
+    ) -> Iterator[tuple[int, Result]]:
+        """What `then` makes of some pictures, by ascending position, in one pass; bad ones are left out.
+
+        `then` runs in the threads that decode, and memory holds a few pictures of full size only.
+        """
+        for i, result in self._read(positions, None, then, progress):
+            if not isinstance(result, Skipped):
+                yield i, result
 
     def _read(
         self,
         positions: Iterable[int],
         max_side: int | None,
-        then: Callable[[np.ndarray], np.ndarray] | None = None,
+        then: Callable[[np.ndarray], Result],
         progress: Progress = quiet,
-    ) -> list[tuple[int, np.ndarray | Skipped]]:
+    ) -> Iterator[tuple[int, Result | Skipped]]:
         wanted = sorted({int(position) for position in positions})
         check_max_side(max_side)
         if wanted and not 0 <= wanted[0] <= wanted[-1] < len(self):
             raise ParameterError(f"Positions go from 0 to {len(self) - 1}; got {wanted[0]} to {wanted[-1]}.")
-        results: list[tuple[int, np.ndarray | Skipped]] = []
+        done = 0
         progress("reading pictures", 0, len(wanted))
         with closing(self._decoded(wanted, READ_SIZE, max_side, available_threads(), then)) as pieces:
             for piece in pieces:
-                results += piece
-                progress("reading pictures", len(results), len(wanted))
-        return results
+                done += len(piece)
+                yield from piece
+                progress("reading pictures", done, len(wanted))
 
     def _decoded(
         self,
@@ -158,13 +171,11 @@ class ImageSource:
         piece_size: int,
         max_side: int | None,
         n_threads: int,
-        then: Callable[[np.ndarray], np.ndarray] | None = None,
-    ) -> Generator[list[tuple[int, np.ndarray | Skipped]], None, None]:
-        def decode_piece(piece: Piece) -> list[tuple[int, np.ndarray | Skipped]]:
+        then: Callable[[np.ndarray], Result],
+    ) -> Generator[list[tuple[int, Result | Skipped]], None, None]:
+        def decode_piece(piece: Piece) -> list[tuple[int, Result | Skipped]]:
             with quiet_pillow():
                 pictures = [(i, self._picture(i, content, max_side)) for i, content in piece]
-            if then is None:
-                return pictures
             return [(i, p if isinstance(p, Skipped) else then(p)) for i, p in pictures]
 
         # Closed from right to left: the threads are done before what they read from goes.
@@ -194,6 +205,10 @@ class ImageSource:
 
     def _decode(self, content: Any, max_side: int | None) -> np.ndarray:
         return decode(content, max_side)
+
+
+def _unchanged(image: np.ndarray) -> np.ndarray:
+    return image
 
 
 def _batch(results: list[tuple[int, np.ndarray | Skipped]]) -> Batch:

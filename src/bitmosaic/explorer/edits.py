@@ -1,0 +1,188 @@
+"""What people changed by hand: a log in the run folder, beside the result and never over it, and its replay.
+
+edits.jsonl has a first line that says which clusters it is for, and then an edit a line, only ever appended:
+  {"do": "name", "cluster": 3, "name": "cats"}              an empty name takes the name away
+  {"do": "merge", "clusters": [3, 5], "into": 3}
+  {"do": "move", "rows": [17, 4], "to": 3}                   a number not used yet makes a new cluster
+  {"do": "undo"}                                             takes back the last edit that is not taken back yet
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitmosaic.errors import BusyFolderError, FileFormatError, InvalidDataError
+from bitmosaic.files import locked, sync_folder
+
+FILE = "edits.jsonl"
+FORMAT, VERSION = "bitmosaic-edits", 1
+LONGEST_NAME = 120
+
+Edit = dict[str, Any]
+UNDO: Edit = {"do": "undo"}
+
+
+class StaleEditError(BusyFolderError):
+    """An edit of clusters that somebody else has changed since they were looked at."""
+
+
+@dataclass
+class Edited:
+    """Labels and names after some edits."""
+
+    labels: np.ndarray  # (n,) int32
+    n_numbers: int  # numbers of clusters given so far, those of emptied ones included
+    names: dict[int, str] = field(default_factory=dict)
+    touched: set[int] = field(default_factory=set)  # clusters whose pictures are not those of the run
+
+    def apply(self, edit: Edit) -> None:
+        if edit["do"] == "name":
+            self.names.pop(edit["cluster"], None)
+            if edit["name"]:
+                self.names[edit["cluster"]] = edit["name"]
+        elif edit["do"] == "merge":
+            self._put(np.isin(self.labels, edit["clusters"]), edit["into"])
+            for number in set(edit["clusters"]) - {edit["into"]}:
+                self.names.pop(number, None)
+        else:
+            self._put(np.array(edit["rows"], np.int64), edit["to"])
+            self.n_numbers = max(self.n_numbers, edit["to"] + 1)
+
+    def _put(self, rows: np.ndarray, number: int) -> None:
+        self.touched |= {number, *np.unique(self.labels[rows]).tolist()}
+        self.labels[rows] = number
+
+    def check(self, edit: Any) -> Edit:
+        """The edit as it goes into the log; an error if it makes no sense here. Moving `to` None makes a cluster."""
+        match edit:
+            case {"do": "name", "cluster": int(number), "name": str(name)}:
+                self._require_clusters([number])
+                name = " ".join(name.split())
+                if len(name) > LONGEST_NAME or not (name.isprintable() and _encodes(name)):
+                    raise InvalidDataError(
+                        f"The name of a cluster is at most {LONGEST_NAME} printable characters; got {len(name)}."
+                    )
+                return {"do": "name", "cluster": number, "name": name}
+            case {"do": "merge", "clusters": [*numbers], "into": int(into)} if into in numbers:
+                self._require_clusters(numbers)
+                if len(set(numbers)) < 2:
+                    raise InvalidDataError("Clusters are merged two at least; got one. Select another.")
+                return {"do": "merge", "clusters": sorted(set(numbers)), "into": int(into)}
+            case {"do": "move", "rows": [_, *_] as rows, "to": int() | None as to}:
+                if not all(type(row) is int and 0 <= row < len(self.labels) for row in rows):
+                    raise InvalidDataError(f"Pictures have the numbers 0 to {len(self.labels) - 1}; got others.")
+                if to not in (None, self.n_numbers):
+                    self._require_clusters([to])
+                return {"do": "move", "rows": sorted(set(rows)), "to": self.n_numbers if to is None else to}
+        raise InvalidDataError(f"An edit names a cluster, merges some, moves pictures or is undone; got {edit!r:.80}.")
+
+    def _require_clusters(self, numbers: list[Any]) -> None:
+        for number in numbers:
+            if type(number) is not int or not 0 <= number < self.n_numbers or not (self.labels == number).any():
+                raise InvalidDataError(f"There is no cluster {number!r:.20} with pictures in it. Choose another.")
+
+
+class EditLog:
+    """The log of one run folder. It may not exist yet, and others may append to it meanwhile."""
+
+    def __init__(self, folder: Path, labels: np.ndarray, n_clusters: int):
+        self.path = folder / FILE
+        self.labels, self.n_clusters = labels, n_clusters
+        self.head = {"format": FORMAT, "version": VERSION, "labels": hashlib.sha256(labels.tobytes()).hexdigest()}
+
+    def entries(self) -> list[Edit]:
+        """Every line but the head, undone ones and undos included: their number is the version of the clusters."""
+        try:
+            lines = self.path.read_bytes().split(b"\n")[:-1]  # what follows the last newline was cut short
+        except FileNotFoundError:
+            return []
+        try:
+            head, *entries = [json.loads(line) for line in lines] or [self.head]
+        except (ValueError, RecursionError) as error:
+            raise FileFormatError(f"{self.path} must hold one JSON object a line ({error}). Move it away.") from error
+        if not all(isinstance(entry, dict) for entry in entries):
+            raise FileFormatError(f"{self.path} must hold one JSON object a line. Move it away.")
+        if head != self.head:
+            raise FileFormatError(
+                f"{self.path} holds edits of other clusters than those of this run, or of a newer bitmosaic. "
+                "Move it away to begin anew."
+            )
+        return [{key: value for key, value in entry.items() if key != "at"} for entry in entries]
+
+    def replay(self, entries: list[Edit]) -> Edited:
+        """The labels and names after all edits but those taken back."""
+        state = Edited(self.labels.astype(np.int32), self.n_clusters)
+        for edit in in_force(entries):
+            try:
+                state.apply(state.check(edit))
+            except InvalidDataError as error:
+                raise FileFormatError(f"{self.path} must fit the run; it does not: {error} Was it changed?") from error
+        return state
+
+    def append(self, edit: Any, version: int) -> None:
+        """Add an edit (or {"do": "undo"}) to clusters that were seen at this version."""
+        with locked(self.path.parent):
+            entries = self.entries()
+            if version != len(entries):
+                raise StaleEditError("Somebody else has edited these clusters meanwhile. Look at them again first.")
+            if edit == UNDO:
+                if not in_force(entries):
+                    raise InvalidDataError("There is no edit to take back.")
+            else:
+                edit = self.replay(entries).check(edit)
+            self._write(edit | {"at": datetime.now(UTC).isoformat(timespec="seconds")})
+
+    def _write(self, entry: Edit) -> None:
+        new = not self.path.exists()
+        with self.path.open("ab+") as file:
+            file.seek(0)
+            whole = file.read().rfind(b"\n") + 1
+            file.truncate(whole)  # a line that a killed process left unfinished
+            lines = [entry] if whole else [self.head, entry]
+            file.write(b"".join(json.dumps(line).encode("ascii") + b"\n" for line in lines))
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            sync_folder(self.path.parent)
+
+
+def in_force(entries: list[Edit]) -> list[Edit]:
+    """The edits that are not taken back."""
+    kept: list[Edit] = []
+    for entry in entries:
+        if entry != UNDO:
+            kept.append(entry)
+        elif kept:
+            kept.pop()
+    return kept
+
+
+def in_words(edit: Edit) -> str:
+    """An edit as a sentence for a person."""
+    if edit["do"] == "name":
+        return (
+            f"cluster {edit['cluster']} is called “{edit['name']}”"
+            if edit["name"]
+            else f"cluster {edit['cluster']} has no name"
+        )
+    if edit["do"] == "merge":
+        others = ", ".join(str(number) for number in edit["clusters"] if number != edit["into"])
+        return f"{others} merged into cluster {edit['into']}"
+    if edit["do"] == "move":
+        count = len(edit["rows"])
+        return f"{count:,} picture{'s' * (count > 1)} moved to cluster {edit['to']}"
+    return "the last edit taken back"
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,209 @@
+"""The explorer: pages over a run folder, for a browser on this machine. Nothing in a URL is a path."""
+
+import hashlib
+import html
+import importlib.util
+import io
+import json
+import secrets
+import socket
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from bitmosaic.errors import BitmosaicError, MissingExtraError, MissingFileError, ParameterError
+from bitmosaic.explorer.door import Door
+from bitmosaic.explorer.edits import StaleEditError
+from bitmosaic.explorer.export import table as table_of
+from bitmosaic.explorer.jobs import Job
+from bitmosaic.explorer.pages import Pages
+from bitmosaic.run import TABLE_WRITERS
+
+PAGES = {
+    "/": "overview",
+    "/cluster/{number:int}": "cluster",
+    "/picture/{row:int}": "picture",
+    "/map": "map",
+    "/duplicates": "duplicates",
+    "/outliers": "outliers",
+}
+TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+TABLES = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+FOREVER, ASK_AGAIN = "private, max-age=31536000, immutable", "no-cache"
+
+
+def make_app(pages: Pages, names: tuple[str, ...] = ()) -> Starlette:
+    """The application for one run; `names` are host names it may be asked under, besides localhost and addresses."""
+    token = secrets.token_urlsafe(32)
+    key = hashlib.sha256(repr(pages.run.manifest["arguments"]).encode()).hexdigest()[:12]
+    shell = (files("bitmosaic.explorer") / "static" / "shell.html").read_text(encoding="utf-8")
+    title = f"{pages.run.folder.resolve().name} · bitmosaic"
+
+    def page(name: str) -> Callable[[Request], Response]:
+        text = shell
+        for place, value in (("page", name), ("token", token), ("key", key), ("title", title)):
+            text = text.replace(f"{{{{{place}}}}}", html.escape(value))
+        return lambda request: Response(text, media_type="text/html", headers={"Cache-Control": "no-store"})
+
+    def part(request: Request, count: int) -> tuple[int, int]:
+        return _number(request, "start", 0), _number(request, "count", count)
+
+    answers: dict[str, Callable[[Request], Any]] = {
+        "/api/run": lambda r: pages.overview(),
+        "/api/clusters": lambda r: pages.all_clusters(),
+        "/api/cluster/{number:int}": lambda r: pages.cluster(r.path_params["number"]),
+        "/api/cluster/{number:int}/rows": lambda r: pages.cluster_rows(r.path_params["number"], *part(r, 300)),
+        "/api/cluster/{number:int}/views": lambda r: pages.cluster_views(r.path_params["number"]),
+        "/api/picture/{row:int}": lambda r: pages.picture(r.path_params["row"]),
+        "/api/picture/{row:int}/neighbours": lambda r: pages.neighbours(r.path_params["row"], part(r, 24)[1]),
+        "/api/search": lambda r: pages.search(r.query_params.get("q", "")),
+        "/api/outliers": lambda r: pages.outliers(*part(r, 200)),
+        "/api/map": lambda r: _when_ready(pages.places, pages.map),
+        "/api/duplicates": lambda r: _when_ready(pages.duplicate_groups, lambda: pages.duplicates(*part(r, 50))),
+    }
+
+    async def edit(request: Request) -> Response:
+        body = await request.body()
+        return await run_in_threadpool(_answer, lambda: pages.edit(*_edit_and_version(body)))
+
+    def table(request: Request) -> Response:
+        kind = request.path_params["kind"]
+        if kind not in TABLES:
+            return JSONResponse({"error": "Tables are exported as csv or parquet."}, 404)
+        file = io.BytesIO()
+        TABLE_WRITERS[kind](file, table_of(pages.clusters))
+        name = {"Content-Disposition": f'attachment; filename="clusters.{kind}"'}
+        return Response(file.getvalue(), media_type=TABLES[kind], headers=name)
+
+    def thumbnail(request: Request) -> Response:
+        return _jpeg(pages.thumbnails.get, request.path_params["row"], len(pages.pictures))
+
+    def image(request: Request) -> Response:
+        return _jpeg(pages.thumbnails.large, request.path_params["row"], len(pages.pictures))
+
+    routes = [Route(path, page(name)) for path, name in PAGES.items()]
+    routes += [Route(path, lambda r, answer=answer: _answer(lambda: answer(r))) for path, answer in answers.items()]
+    routes += [
+        Route("/api/edits", edit, methods=["POST"]),
+        Route("/export/clusters.{kind:str}", table),
+        Route("/thumb/{row:int}", thumbnail),
+        Route("/image/{row:int}", image),
+        Route("/static/{name:str}", _static),
+    ]
+    handlers = {404: _not_found, 500: _failed}
+    return Starlette(
+        routes=routes, middleware=[Middleware(Door, token=token, names=names)], exception_handlers=handlers
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 takes a free one."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise ParameterError(
+            f"The explorer needs a free port; {host}:{port} is not ({error}). Try --port 0."
+        ) from error
+
+
+def serve(app: Starlette, listener: socket.socket) -> None:
+    """Answer until interrupted."""
+    import uvicorn
+
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none")
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+# ---- requests
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 12 else default
+
+
+def _edit_and_version(body: bytes) -> tuple[Any, int]:
+    try:
+        match json.loads(body):
+            case {"edit": dict(edit), "version": int(version)}:
+                return edit, version
+    except (ValueError, RecursionError):
+        pass
+    raise ParameterError("An edit comes as JSON with 'edit' and the 'version' that was seen.")
+
+
+# ---- responses
+
+
+def _when_ready(job: Job, answer: Callable[[], Any]) -> Any:
+    if job.ready():
+        return answer()
+    stage, done, total = job.stage
+    return JSONResponse({"stage": stage, "done": done, "total": total}, 202)
+
+
+def _answer(work: Callable[[], Any]) -> Response:
+    try:
+        answer = work()
+    except MissingFileError as error:
+        return JSONResponse({"error": str(error)}, 404)
+    except StaleEditError as error:
+        return JSONResponse({"error": str(error)}, 409)
+    except BitmosaicError as error:
+        return JSONResponse({"error": str(error)}, 400)
+    if isinstance(answer, Response):
+        return answer
+    return JSONResponse(answer, headers={"Cache-Control": "no-store"})
+
+
+def _jpeg(get: Callable[[int], bytes | None], row: int, n_rows: int) -> Response:
+    content = get(row) if row < n_rows else None
+    if content is None:
+        return JSONResponse({"error": f"There is no picture {row}, or it cannot be read any more."}, 404)
+    return Response(content, media_type="image/jpeg", headers={"Cache-Control": FOREVER})
+
+
+def _static(request: Request) -> Response:
+    content, kind, tag = _files().get(request.path_params["name"], (b"", "", ""))
+    if not tag:
+        return _not_found(request, None)
+    headers = {"Cache-Control": ASK_AGAIN, "ETag": tag}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type=kind, headers=headers)
+
+
+@cache
+def _files() -> dict[str, tuple[bytes, str, str]]:
+    """Everything that is served as a file: content, type and tag by name, read once."""
+    paths = {file.name: file for file in (files("bitmosaic.explorer") / "static").iterdir()}
+    contents = {name: file.read_bytes() for name, file in paths.items() if Path(name).suffix in TYPES}
+    contents["plotly.js"] = _plotly().read_bytes()
+    tags = {name: f'"{hashlib.sha256(content).hexdigest()[:16]}"' for name, content in contents.items()}
+    return {name: (content, TYPES[Path(name).suffix], tags[name]) for name, content in contents.items()}
+
+
+def _plotly() -> Path:
+    """Plotly's script in the installed package, which itself need not be imported."""
+    package = importlib.util.find_spec("plotly")
+    if package is None or package.origin is None:
+        raise MissingExtraError("the explorer needs plotly: pip install 'bitmosaic[web]'")
+    return Path(package.origin).parent / "package_data" / "plotly.min.js"
+
+
+def _not_found(request: Request, error: Any) -> Response:
+    return JSONResponse({"error": "There is nothing here."}, 404)
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": f"The explorer could not answer: {type(error).__name__}."}, 500)

@@ -1,0 +1,51 @@
+// Keyboard: pages bind keys with words, and the help dialog lists whatever is bound.
+
+import { el } from "./dom.js";
+
+const NAMES = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc" };
+const bound = new Map();
+const notes = new Map();
+let prefix = "";
+
+/** `keys` do the same; "g o" is g, then o. An action that returns false leaves the key to the browser. */
+export function bind(keys, words, action) {
+  for (const key of keys) bound.set(key, action);
+  notes.set(words, keys);
+}
+
+/** Keys that an element handles itself, for the help only. */
+export function mention(keys, words) {
+  notes.set(words, keys);
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
+  const key = prefix ? `${prefix} ${event.key}` : event.key;
+  prefix = "";
+  if (event.key === "g" && key === "g") {
+    prefix = "g";
+    setTimeout(() => (prefix = ""), 1500);
+    return;
+  }
+  const action = bound.get(key);
+  if (action && action(event) !== false) event.preventDefault();
+});
+
+export function showHelp() {
+  const rows = [...notes].map(([words, keys]) =>
+    el("div", {}, el("dt", {}, keys.map((key) => key.split(" ").map((part) => el("kbd", {}, NAMES[part] ?? part)))), el("dd", {}, words)),
+  );
+  const dialog = el(
+    "dialog.help",
+    { testid: "help", "aria-label": "Keyboard", onclose: () => dialog.remove() },
+    el("form.dialog-head", { method: "dialog" }, el("h2", {}, "Keyboard"), el("button.quiet", { "aria-label": "Close" }, "×")),
+    el("dl.keys", {}, rows),
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function isTyping(target) {
+  return target.matches?.("textarea, select, input:not([type=checkbox]):not([type=button])") ?? false;
+}

@@ -1,0 +1,148 @@
+"""Pictures of a run -> small JPEGs, made once and kept in the run folder as one SQLite file.
+
+A picture of a folder, a list, a plain archive or an array is read when it is first asked for. A compressed archive can
+only be read from its beginning, so `prepare` makes all thumbnails of it in one pass.
+"""
+
+import io
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from bitmosaic.images import ImageSource, Progress, quiet
+from bitmosaic.images.decode import shrink
+from bitmosaic.images.tars import CompressedTarSource
+from bitmosaic.pipeline import find_source
+from bitmosaic.run import Run
+
+FILE = "thumbnails.sqlite"
+SIDE, LARGE_SIDE = 128, 1600  # pixels
+AT_ONCE = 1024
+
+
+class Thumbnails:
+    """The pictures of one run. Any thread may ask."""
+
+    def __init__(self, run: Run):
+        self.run = run
+        self._lock, self._opening = threading.Lock(), threading.Lock()
+        self._source: ImageSource | None = None
+        self._positions: dict[str, int] = {}
+        self._looked = False
+        self._file = self._open()
+
+    def get(self, row: int) -> bytes | None:
+        """A JPEG of at most 128 pixels a side; None if the picture cannot be had."""
+        return self.many([row]).get(row)
+
+    def size(self, row: int) -> tuple[int, int] | None:
+        """Width and height of the picture itself, if its thumbnail was made."""
+        found = self._query("SELECT width, height FROM thumbnails WHERE row = ?", (row,))
+        return found[0] if found else None
+
+    def many(self, rows: Iterable[int], progress: Progress = quiet) -> dict[int, bytes]:
+        """Thumbnails of some rows, those missing made in one pass; rows whose pictures cannot be had are absent."""
+        wanted = [int(row) for row in rows]
+        found: dict[int, bytes] = {}
+        for start in range(0, len(wanted), AT_ONCE):
+            part = wanted[start : start + AT_ONCE]
+            marks = ",".join("?" * len(part))
+            found |= dict(self._query(f"SELECT row, jpeg FROM thumbnails WHERE row IN ({marks})", part))
+        for row, _, _, jpeg in self._make([row for row in wanted if row not in found], progress):
+            found[row] = jpeg
+        return found
+
+    def large(self, row: int) -> bytes | None:
+        """A JPEG of at most 1,600 pixels a side; the thumbnail where the picture is no larger than that."""
+        size = self.size(row)
+        if size and max(size) <= SIDE:
+            return self.get(row)
+        source, position = self.source(), self._positions.get(self.run.paths[row])
+        if source is None or position is None:
+            return None
+        return next((jpeg for _, (_, _, jpeg) in source.each([position], lambda image: _jpeg(image, LARGE_SIDE))), None)
+
+    def prepare(self, progress: Progress = quiet) -> None:
+        """Make all thumbnails at once where pictures cannot be read one by one: in a compressed archive."""
+        if self._query("SELECT 1 FROM facts WHERE name = 'complete'"):
+            return
+        if isinstance(self.source(progress), CompressedTarSource):
+            known = {row for (row,) in self._query("SELECT row FROM thumbnails")}
+            for _ in self._make([row for row in range(len(self.run.paths)) if row not in known], progress):
+                pass
+            self._write([], complete=True)
+
+    @property
+    def available(self) -> bool:
+        """Whether there are pictures to show: the source is there, or thumbnails of it."""
+        return bool(self._query("SELECT 1 FROM thumbnails LIMIT 1")) or self.source() is not None
+
+    def source(self, progress: Progress = quiet) -> ImageSource | None:
+        """Where the pictures are; opened when first needed, because that may mean to search a large folder."""
+        with self._opening:
+            if not self._looked:
+                self._source = find_source(self.run.views_folder, progress)
+                self._positions = {} if self._source is None else {p: i for i, p in enumerate(self._source.paths)}
+                self._looked = True
+        return self._source
+
+    def _make(self, rows: list[int], progress: Progress) -> Iterator[tuple[int, int, int, bytes]]:
+        source = self.source() if rows else None
+        if source is None:
+            return
+        paths = self.run.paths
+        row_of = {self._positions[paths[row]]: row for row in rows if paths[row] in self._positions}
+        made = []
+        for position, (width, height, jpeg) in source.each(row_of, lambda image: _jpeg(image, SIDE), progress):
+            made.append((row_of[position], width, height, jpeg))
+            yield made[-1]
+            if len(made) == AT_ONCE:
+                self._write(made)
+                made = []
+        self._write(made)
+
+    # ---- the file
+
+    def _open(self) -> sqlite3.Connection:
+        """The cache in the run folder; one in memory where that cannot be written, a new one where it is damaged."""
+        path = self.run.folder / FILE
+        try:
+            return _connect(path)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                return _connect(":memory:")
+            path.unlink()
+            return _connect(path)
+
+    def _query(self, question: str, values: Iterable[object] = ()) -> list:
+        with self._lock:
+            return self._file.execute(question, tuple(values)).fetchall()
+
+    def _write(self, made: list[tuple[int, int, int, bytes]], complete: bool = False) -> None:
+        # A full disk or a folder that cannot be written costs time, and nothing else.
+        with suppress(sqlite3.OperationalError), self._lock, self._file:
+            self._file.executemany("INSERT OR REPLACE INTO thumbnails VALUES (?, ?, ?, ?)", made)
+            if complete:
+                self._file.execute("INSERT OR REPLACE INTO facts VALUES ('complete', 'yes')")
+
+
+def _connect(path: Path | str) -> sqlite3.Connection:
+    file = sqlite3.connect(path, check_same_thread=False)
+    with file:
+        file.execute("CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT)")
+        file.execute(
+            "CREATE TABLE IF NOT EXISTS thumbnails (row INTEGER PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB)"
+        )
+    return file
+
+
+def _jpeg(image: np.ndarray, side: int) -> tuple[int, int, bytes]:
+    """Width and height of a picture, and a JPEG of it of at most `side` pixels a side."""
+    file = io.BytesIO()
+    Image.fromarray(shrink(image, side)).save(file, "JPEG", quality=85, subsampling=0)
+    return image.shape[1], image.shape[0], file.getvalue()

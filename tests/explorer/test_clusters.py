@@ -1,0 +1,96 @@
+"""The clusters as edited: order, centers and distances against plain NumPy, and the run's own where nothing changed."""
+
+import numpy as np
+import pytest
+
+from bitmosaic.codes import hamming_distances_numpy, unpack
+from bitmosaic.explorer.clusters import Clusters, Pictures
+
+
+@pytest.fixture
+def pictures(run):
+    return Pictures.of(run)
+
+
+def edited(pictures, **edit):
+    pictures.log.append(edit, len(pictures.log.entries()))
+    return Clusters(pictures)
+
+
+def test_clusters_without_edits_are_those_of_the_run(run, pictures):
+    clusters = Clusters(pictures)
+    assert clusters.labels.tolist() == run.column("labels").tolist()
+    np.testing.assert_array_equal(clusters.distances, run.column("distances"))
+    assert [clusters.summary(n)["size"] for n in clusters.numbers] == run.manifest["sizes"]
+    assert clusters.scores == pytest.approx(run.manifest["scores"])
+
+
+def test_members_go_from_the_center_outwards_and_rows_in_order_where_equal(pictures):
+    clusters = Clusters(pictures)
+    for number in clusters.numbers:
+        rows = np.flatnonzero(clusters.labels == number)
+        expected = sorted(rows, key=lambda row: (clusters.distances[row], row))
+        assert clusters.members(number).tolist() == expected
+        assert clusters.position(expected[7]) == 7
+
+
+def test_a_merged_cluster_has_the_majority_of_its_bits_as_center(pictures):
+    clusters = edited(pictures, do="merge", clusters=[0, 1], into=1)
+    rows = np.flatnonzero(clusters.labels == 1)
+    assert clusters.numbers == [1, 2]
+    signs = unpack(pictures.codes[rows]).sum(0)
+    np.testing.assert_array_equal(clusters.centers[1], np.packbits(signs >= 0))
+    expected = hamming_distances_numpy(pictures.codes[rows], clusters.centers[[1]], pictures.bit_weights)[:, 0]
+    np.testing.assert_allclose(clusters.distances[rows], expected, rtol=1e-5)
+    assert clusters.summary(1)["edited"]
+    assert not clusters.summary(2)["edited"]
+
+
+def test_clusters_that_no_edit_touches_keep_the_run_s_distances(run, pictures):
+    clusters = edited(pictures, do="merge", clusters=[0, 1], into=1)
+    rest = clusters.labels == 2
+    np.testing.assert_array_equal(clusters.distances[rest], run.column("distances")[rest])
+
+
+def test_the_majority_label_and_purity_are_those_of_the_members(run, pictures):
+    clusters = edited(pictures, do="merge", clusters=[0, 1], into=1)
+    truth = run.views.labels[clusters.labels == 1]
+    names, counts = np.unique(truth, return_counts=True)
+    summary = clusters.summary(1)
+    assert summary["label"] == names[counts.argmax()]
+    assert summary["purity"] == pytest.approx(counts.max() / len(truth), abs=1e-4)
+    assert sum(count for _, count in clusters.labels_within(1)) == len(truth)
+    assert clusters.scores["acc"] == pytest.approx(80 / 120)
+
+
+def test_the_nearest_clusters_of_a_center_begin_with_its_own(pictures):
+    clusters = Clusters(pictures)
+    nearest = clusters.nearest_clusters(clusters.centers[2])
+    assert nearest[0] == (2, 0.0)
+    assert [n for n, _ in clusters.nearest_clusters(clusters.centers[2], without=2)] == [n for n, _ in nearest[1:]]
+    distances = hamming_distances_numpy(clusters.centers[[2]], clusters.centers, pictures.bit_weights)[0]
+    assert dict(nearest)[0] == pytest.approx(distances[0], abs=0.01)
+
+
+def test_every_single_view_finds_clusters_that_all_views_show(pictures):
+    clusters = Clusters(pictures)
+    sampled, views = clusters.views_within(0)
+    assert sampled == 40
+    assert [view for view, _, _ in views] == ["hog", "ch"]
+    assert min(share for _, share, _ in views) > 0.9
+
+
+def test_the_histogram_counts_every_member(pictures):
+    counts, edges = Clusters(pictures).histogram(1)
+    assert counts.sum() == 40
+    assert len(edges) == len(counts) + 1
+
+
+def test_a_run_without_labels_has_no_purity(run):
+    (run.views_folder / "labels.npy").unlink()
+    manifest = run.views_folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"labels": true', '"labels": false'))
+    clusters = Clusters(Pictures.of(run))
+    assert clusters.summary(0)["label"] is None
+    assert clusters.summary(0)["purity"] is None
+    assert clusters.scores is None

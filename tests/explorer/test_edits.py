@@ -1,0 +1,182 @@
+"""The edit log: what may be edited, what the log holds afterwards, and that the result of the run is never touched."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bitmosaic.errors import BusyFolderError, FileFormatError, InvalidDataError
+from bitmosaic.explorer.edits import EditLog, StaleEditError, in_force, in_words
+from bitmosaic.files import locked
+
+LABELS = np.array([0, 0, 1, 1, 2, 2], np.int32)
+
+
+@pytest.fixture
+def log(tmp_path):
+    return EditLog(tmp_path, LABELS, 3)
+
+
+def state(log):
+    return log.replay(log.entries())
+
+
+def edit(log, **what):
+    log.append(what, len(log.entries()))
+
+
+def test_a_merge_moves_all_pictures_and_forgets_the_other_name(log):
+    edit(log, do="name", cluster=1, name="cats")
+    edit(log, do="merge", clusters=[2, 1], into=2)
+    assert state(log).labels.tolist() == [0, 0, 2, 2, 2, 2]
+    assert state(log).names == {}
+    assert state(log).touched == {1, 2}
+
+
+def test_moved_pictures_may_make_a_new_cluster_with_the_next_number(log):
+    edit(log, do="move", rows=[5, 0], to=None)
+    assert state(log).labels.tolist() == [3, 0, 1, 1, 2, 3]
+    assert log.entries() == [{"do": "move", "rows": [0, 5], "to": 3}]
+    edit(log, do="move", rows=[1], to=3)
+    assert state(log).labels.tolist() == [3, 3, 1, 1, 2, 3]
+
+
+def test_undo_takes_back_one_edit_after_the_other_and_keeps_them_in_the_log(log):
+    edit(log, do="name", cluster=0, name="dogs")
+    edit(log, do="merge", clusters=[0, 1], into=0)
+    edit(log, do="undo")
+    assert state(log).labels.tolist() == LABELS.tolist()
+    assert state(log).names == {0: "dogs"}
+    edit(log, do="undo")
+    assert state(log).names == {}
+    assert len(log.entries()) == 4
+    with pytest.raises(InvalidDataError, match="no edit to take back"):
+        edit(log, do="undo")
+
+
+def test_an_undone_cluster_number_is_free_again(log):
+    edit(log, do="move", rows=[0], to=None)
+    edit(log, do="undo")
+    edit(log, do="move", rows=[1], to=None)
+    assert state(log).labels.tolist() == [0, 3, 1, 1, 2, 2]
+
+
+def test_an_edit_of_clusters_that_have_changed_is_refused(log):
+    log.append({"do": "name", "cluster": 0, "name": "a"}, 0)
+    with pytest.raises(StaleEditError, match="Somebody else has edited"):
+        log.append({"do": "name", "cluster": 0, "name": "b"}, 0)
+    assert state(log).names == {0: "a"}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"do": "merge", "clusters": [0], "into": 0},
+        {"do": "merge", "clusters": [0, 7], "into": 0},
+        {"do": "merge", "clusters": [0, 1], "into": 2},
+        {"do": "merge", "clusters": [0, True], "into": 0},
+        {"do": "move", "rows": [], "to": 0},
+        {"do": "move", "rows": [6], "to": 0},
+        {"do": "move", "rows": [-1], "to": 0},
+        {"do": "move", "rows": [1.5], "to": 0},
+        {"do": "move", "rows": [0], "to": 4},
+        {"do": "move", "rows": [0], "to": 10**12},
+        {"do": "name", "cluster": 3, "name": "x"},
+        {"do": "name", "cluster": 0, "name": "x" * 121},
+        {"do": "name", "cluster": 0, "name": "a\x00b"},
+        {"do": "name", "cluster": 0, "name": "\ud800"},
+        {"do": "delete", "cluster": 0},
+        {},
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_leaves_no_line(log, bad):
+    with pytest.raises(InvalidDataError):
+        log.append(bad, 0)
+    assert not log.path.exists()
+
+
+def test_an_emptied_cluster_is_none_any_more(log):
+    edit(log, do="merge", clusters=[0, 1], into=0)
+    with pytest.raises(InvalidDataError, match="no cluster 1 with pictures"):
+        edit(log, do="move", rows=[0], to=1)
+
+
+def test_a_name_is_made_tidy_and_an_empty_one_removes_it(log):
+    edit(log, do="name", cluster=0, name="  wild \n cats ")
+    assert state(log).names == {0: "wild cats"}
+    edit(log, do="name", cluster=0, name="")
+    assert state(log).names == {}
+
+
+def test_a_line_that_was_cut_short_is_dropped_and_written_over(log):
+    edit(log, do="name", cluster=0, name="a")
+    whole = log.path.read_bytes()
+    log.path.write_bytes(whole + b'{"do": "merge", "clus')
+    assert log.entries() == [{"do": "name", "cluster": 0, "name": "a"}]
+    edit(log, do="name", cluster=1, name="b")
+    assert state(log).names == {0: "a", 1: "b"}
+    assert log.path.read_bytes().startswith(whole)
+
+
+@pytest.mark.parametrize("cut", [0, 5])
+def test_a_log_cut_before_its_first_edit_is_an_empty_one(log, cut):
+    edit(log, do="name", cluster=0, name="a")
+    log.path.write_bytes(log.path.read_bytes()[:cut])
+    assert log.entries() == []
+    edit(log, do="name", cluster=1, name="b")
+    assert state(log).names == {1: "b"}
+
+
+def test_a_log_of_other_clusters_is_not_used(log, tmp_path):
+    edit(log, do="merge", clusters=[0, 1], into=0)
+    other = EditLog(tmp_path, LABELS[::-1].copy(), 3)
+    with pytest.raises(FileFormatError, match="edits of other clusters"):
+        other.entries()
+
+
+@pytest.mark.parametrize("line", [b"{", b"[]", b'{"do": "move", "rows": [99], "to": 0}', b'{"do": "erase"}'])
+def test_a_log_changed_by_hand_gives_one_clear_error(log, line):
+    edit(log, do="name", cluster=0, name="a")
+    log.path.write_bytes(log.path.read_bytes() + line + b"\n")
+    with pytest.raises(FileFormatError, match=r"edits\.jsonl must"):
+        state(log)
+
+
+def test_nobody_edits_while_another_process_works_in_the_run(log, tmp_path):
+    with locked(tmp_path), pytest.raises(BusyFolderError, match="One process at a time"):
+        edit(log, do="name", cluster=0, name="a")
+
+
+def test_edits_are_told_in_words():
+    assert in_words({"do": "merge", "clusters": [1, 2, 3], "into": 2}) == "1, 3 merged into cluster 2"
+    assert in_words({"do": "move", "rows": [1], "to": 2}) == "1 picture moved to cluster 2"
+    assert in_words({"do": "name", "cluster": 1, "name": "x"}) == "cluster 1 is called “x”"
+
+
+EDITS = st.one_of(
+    st.builds(lambda a, b: {"do": "merge", "clusters": [a, b], "into": a}, st.integers(0, 4), st.integers(0, 4)),
+    st.builds(
+        lambda r, t: {"do": "move", "rows": r, "to": t}, st.lists(st.integers(0, 5)), st.none() | st.integers(0, 4)
+    ),
+    st.just({"do": "undo"}),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(EDITS, max_size=12))
+def test_any_edits_and_as_many_undos_lead_back_to_the_run(tmp_path_factory, edits):
+    log = EditLog(tmp_path_factory.mktemp("log"), LABELS, 3)
+    for one in edits:
+        try:
+            log.append(one, len(log.entries()))
+        except InvalidDataError:
+            continue
+        assert np.bincount(state(log).labels).sum() == len(LABELS)
+    while in_force(log.entries()):
+        edit(log, do="undo")
+    assert state(log).labels.tolist() == LABELS.tolist()
+    assert not state(log).touched
+    if log.path.exists():
+        assert all(isinstance(json.loads(line), dict) for line in log.path.read_bytes().splitlines())

@@ -121,15 +121,16 @@ class _FirstPairs:
 
 def _n_parts(codes, radius):
     n_bits = 8 * codes.shape[1]
-    return min(max(radius + 1, -(-n_bits // 64)), n_bits)  # a part fits a word
+    return min(max(radius + 1, -(-n_bits // 64)), n_bits + 1)  # a part fits a word; one more than the bits is empty
 
 
 def _part_keys(codes, part, n_parts):
     """Every `n_parts`-th bit of each code, as one number: bits that stand together are more alike."""
-    keys = np.empty(len(codes), np.uint64)
-    for rows in row_ranges(len(codes), ROWS_PER_SCAN):
-        bits = np.unpackbits(codes[rows], axis=1)[:, part::n_parts]
-        keys[rows] = as_words(np.packbits(bits, axis=1))[:, 0]
+    keys = np.zeros(len(codes), np.uint64)
+    if part < 8 * codes.shape[1]:
+        for rows in row_ranges(len(codes), ROWS_PER_SCAN):
+            bits = np.unpackbits(codes[rows], axis=1)[:, part::n_parts]
+            keys[rows] = as_words(np.packbits(bits, axis=1))[:, 0]
     return keys
 
 

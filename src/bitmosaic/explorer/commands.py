@@ -24,6 +24,7 @@ def explore(
 
     Edits are kept in the run folder beside the result, and can be undone.
     """
+    import threading
     import webbrowser
 
     from bitmosaic.terminal import progress_bars
@@ -47,6 +48,7 @@ def explore(
         typer.secho(
             "Everybody who reaches this address can see the pictures and edit the clusters.", fg="yellow", err=True
         )
+    threading.Thread(target=pages.warm_up, daemon=True).start()
     if browser:
         webbrowser.open(url)
     with suppress(KeyboardInterrupt):

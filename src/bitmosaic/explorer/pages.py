@@ -3,12 +3,13 @@
 import threading
 import time
 from bisect import bisect_right
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from bitmosaic.errors import MissingFileError
+from bitmosaic.errors import BitmosaicError, MissingFileError
 from bitmosaic.explorer.clusters import Clusters, Pictures
 from bitmosaic.explorer.edits import in_words
 from bitmosaic.explorer.jobs import Job
@@ -36,6 +37,15 @@ class Pages:
         self._lock = threading.Lock()
         self._seen: tuple[int, int] | None = None
         self._clusters: Clusters | None = None
+
+    def warm_up(self) -> None:
+        """Do once what the first pages need, so that nobody waits for kernels to be loaded."""
+        with suppress(BitmosaicError):  # whoever asks for it will be told
+            number = self.clusters.numbers[0]
+            self.overview()
+            self.cluster(number)
+            self.neighbours(0, 1)
+            self.cluster_views(number)
 
     # ---- the run and its clusters
 

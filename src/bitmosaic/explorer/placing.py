@@ -49,7 +49,7 @@ def place(codes, seed: int = 0, progress: Progress = quiet) -> Places:
         homes[piece], middles[piece] = _homes(distinct[piece], distinct[chosen], landmarks, room, rng)
     homes[chosen], middles[chosen] = landmarks, np.arange(len(chosen))
     crowds = np.bincount(middles[owners], minlength=len(chosen))  # many pictures around one landmark need more room
-    strewn = (0.5 * room * np.sqrt(crowds / crowds.mean()))[middles]
+    strewn = (0.5 * room * np.cbrt(crowds / crowds.mean()))[middles]
     strewn[chosen[copies[chosen] == 1]] = 0
     return Places(rows, *_quantised(homes[owners] + strewn[owners, None] * rng.normal(size=(len(rows), 2))))
 
@@ -58,7 +58,8 @@ def _spread_rows(n, rng):
     """All rows, or MOST_PLACES of them: one at random from each of as many equal ranges."""
     if n <= MOST_PLACES:
         return np.arange(n)
-    return ((np.arange(MOST_PLACES) + rng.random(MOST_PLACES)) * (n / MOST_PLACES)).astype(np.int64)
+    edges = np.arange(MOST_PLACES + 1) * n // MOST_PLACES
+    return rng.integers(edges[:-1], edges[1:])
 
 
 def _arranged(codes, seed):
@@ -80,10 +81,11 @@ def _arranged(codes, seed):
 
 
 def _room(landmarks):
-    """How far each landmark is from the third nearest other: (m,)."""
+    """How far each landmark is from the eighth nearest other: (m,)."""
     if len(landmarks) == 1:
         return np.ones(1)
-    return KDTree(landmarks).query(landmarks, min(4, len(landmarks)))[0][:, -1]
+    nearest, _ = KDTree(landmarks).query(landmarks, [min(9, len(landmarks))])  # itself is the first
+    return np.asarray(nearest)[:, 0]
 
 
 def _homes(codes, landmark_codes, landmarks, room, rng):
@@ -109,8 +111,6 @@ def _homes(codes, landmark_codes, landmarks, room, rng):
 
 def _quantised(places):
     """Places (m, 2) -> x and y, uint16, of the same proportions."""
-    if not len(places):
-        return np.empty((2, 0), np.uint16)
     low, high = places.min(0), places.max(0)
     scale = LARGEST / (np.max(high - low) or 1.0)
     return np.rint(LARGEST / 2 + (places - (low + high) / 2) * scale).clip(0, LARGEST).astype(np.uint16).T

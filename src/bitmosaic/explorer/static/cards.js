@@ -41,6 +41,16 @@ export function cardGrid(onchoose) {
   };
 }
 
+function majority({ label, purity }) {
+  return el(
+    "p.majority",
+    { title: `The most common label: ${label}` },
+    el("span.label", {}, label),
+    el("span.purity", { "aria-hidden": true }, el("span", { style: { width: `${100 * purity}%` } })),
+    el("span", {}, percent(purity)),
+  );
+}
+
 function card(cluster, choose) {
   const title = clusterTitle(cluster);
   const box = el("input", { type: "checkbox", "aria-label": `Choose ${title}` });
@@ -54,9 +64,8 @@ function card(cluster, choose) {
       {},
       el("h3", {}, el("a", { href: `/cluster/${cluster.number}`, title }, title), cluster.name && el("small", {}, `#${cluster.number}`)),
       el("p.size", {}, count(cluster.size, "picture")),
-      cluster.label !== null && el("p.majority", { title: `The most common label: ${cluster.label}` }, `${cluster.label} ${percent(cluster.purity)}`),
       el("p.tightness", {}, `${bits(cluster.tightness)} off center`),
-      cluster.label !== null && el("span.purity", { "aria-hidden": true }, el("span", { style: { width: `${100 * cluster.purity}%` } })),
+      cluster.label !== null && majority(cluster),
     ),
   );
   box.addEventListener("change", () => {

@@ -14,9 +14,8 @@ const PAGE = 300;
 
 export async function show({ run, signal }) {
   const number = Number(location.pathname.split("/").pop());
-  const [cluster] = await Promise.all([get(`/api/cluster/${number}`, signal), run]);
-  const title = clusterTitle(cluster);
-  document.title = title;
+  const [cluster, { name }] = await Promise.all([get(`/api/cluster/${number}`, signal), run]);
+  document.title = `${clusterTitle(cluster)} · ${name}`;
   return [
     el("div.page-head", {}, heading(cluster), el("p.muted", {}, numbers(cluster))),
     el(

@@ -6,7 +6,7 @@ import { altText, thumb } from "./thumbs.js";
 const GAP = 4;
 const HEADING = 44; // px, of a section with a title
 const ROOMY = 120; // px, of tiles with the long badge
-const TALLEST = 15_000_000; // px; browsers cut elements that are taller
+const TALLEST = 15_000_000; // px; browsers draw nothing below about that, and nobody scrolls so far
 const SETTLE = 50; // ms of rest before pages are fetched, so that dragging the scroll bar does not fetch them all
 
 export class Gallery {

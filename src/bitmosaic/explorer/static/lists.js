@@ -7,7 +7,7 @@ import { Pages } from "./pages.js";
 import { galleryPanel } from "./panel.js";
 import { progressLine } from "./progress.js";
 import { linkedThumb } from "./thumbs.js";
-import { bits, clusterTitle, count, tidy, whole } from "./words.js";
+import { bits, clusterTitle, count, whole } from "./words.js";
 
 const GROUPS = 50;
 const OUTLIERS = 200;
@@ -27,7 +27,8 @@ async function duplicates(names, signal) {
   const first = await poll(`/api/duplicates?start=0&count=${GROUPS}`, progress.show, signal);
   const list = el("div.groups", { testid: "groups" });
   addGroups(list, first, names, signal);
-  const note = first.total ? `${count(first.total, "group")} of pictures whose codes differ in ${bits(first.radius)} or less` : `No two codes differ in ${bits(first.radius)} or less.`;
+  const found = first.total ? count(first.total, "group") : "No groups";
+  const note = `${found} of pictures that are almost the same: codes at most ${bits(first.radius)} apart`;
   return [head("Near-duplicates", note), list];
 }
 
@@ -44,16 +45,17 @@ function addGroups(list, { groups, total }, names, signal) {
   });
 }
 
-function group({ rows, distances, paths, clusters, labels }, names) {
+function group({ rows, distances, paths, clusters, labels, size }, names) {
   const inside = new Set(clusters);
   const places = [...inside].map((number) => el("a", { href: `/cluster/${number}` }, clusterTitle(names.get(number) ?? { number })));
   const different = labels && new Set(labels).size > 1;
-  const shots = rows.map((row, i) => linkedThumb({ row, path: paths[i], cluster: names.get(clusters[i]) }, i ? `+${tidy(distances[i])}` : null));
+  const shots = rows.map((row, i) => linkedThumb({ row, path: paths[i], cluster: names.get(clusters[i]) }, i ? bits(distances[i]) : null));
   return el(
     "section.group",
     {},
-    el("p.group-head", {}, el("strong", {}, count(rows.length, "picture")), " in ", places.flatMap((place, i) => (i ? [", ", place] : [place])), different && el("span.flag", {}, "different labels")),
+    el("p.group-head", {}, el("strong", {}, count(size, "picture")), " in ", places.flatMap((place, i) => (i ? [", ", place] : [place])), different && el("span.flag", {}, "different labels")),
     el("div.shots.small-shots", {}, shots),
+    size > rows.length && el("p.muted.small", {}, `The first ${whole(rows.length)} are shown.`),
   );
 }
 

@@ -15,7 +15,7 @@ export async function show({ run, signal }) {
   const row = Number(location.pathname.split("/").pop());
   const [picture, facts] = await Promise.all([get(`/api/picture/${row}`, signal), run]);
   const cluster = { number: picture.cluster, name: picture.cluster_name };
-  document.title = fileName(picture.path);
+  document.title = `${fileName(picture.path)} · ${facts.name}`;
   const neighbours = el("section.panel.neighbours", { testid: "neighbours" }, el("h2", {}, "Nearest pictures"), placeholders());
   fillNeighbours(neighbours, picture, facts, signal);
   return [

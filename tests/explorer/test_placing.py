@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bitmosaic.explorer import placing
+from bitmosaic.explorer import kept, placing
 from bitmosaic.explorer.placing import LARGEST, place, store_places, stored_places
 
 
@@ -86,14 +86,14 @@ def test_progress_never_goes_back_and_never_passes_its_total(small):
 
 def test_a_stored_map_comes_back(run):
     places = place(run.codes)
-    store_places(run, *places)
+    store_places(run, places)
     for one, other in zip(stored_places(run), places, strict=True):
         np.testing.assert_array_equal(one, other)
         assert one.dtype == other.dtype
 
 
 def test_the_map_of_other_codes_is_not_used(run):
-    store_places(run, *place(run.codes))
+    store_places(run, place(run.codes))
     run.codes[7, 3] ^= 1
     assert stored_places(run) is None
 
@@ -101,13 +101,13 @@ def test_the_map_of_other_codes_is_not_used(run):
 @pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: b"x" * len(b)])
 def test_a_damaged_map_is_as_none(run, damage):
     assert stored_places(run) is None
-    store_places(run, *place(run.codes))
-    file = run.folder / placing.FILE
+    store_places(run, place(run.codes))
+    file = run.folder / f"{placing.NAME}.npz"
     file.write_bytes(damage(file.read_bytes()))
     assert stored_places(run) is None
 
 
 def test_a_map_with_pickled_objects_is_not_read(run):
-    codes = np.frombuffer(placing._fingerprint(run.codes), np.uint8)
-    np.savez(run.folder / placing.FILE, rows=np.array([print], object), x=[0], y=[0], codes=codes)
+    codes = np.frombuffer(kept._fingerprint(run.codes), np.uint8)
+    np.savez(run.folder / f"{placing.NAME}.npz", rows=np.array([print], object), x=[0], y=[0], codes=codes)
     assert stored_places(run) is None

@@ -11,12 +11,13 @@ from bitmosaic.codes import cluster_bit_sums, hamming_distances, pack
 from bitmosaic.explorer.edits import Edit, EditLog, in_force
 from bitmosaic.images import display_path
 from bitmosaic.metrics import clustering_scores
+from bitmosaic.neighbours import outlier_scores
 from bitmosaic.run import Run
 from bitmosaic.threads import available_threads
 from bitmosaic.views.core import read_rows
 
 N_CENTRAL, N_NEAREST, N_LABELS, N_BINS, N_SAMPLED = 8, 6, 8, 24, 500
-FAR = 3.0  # standard deviations beyond the median, where a distance makes an outlier
+FAR = 2.0  # the outlier score from which on a picture is called one
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,7 @@ class Clusters:
 
     def outliers_from(self, number: int) -> int:
         """From which member on pictures are unusually far from the center."""
-        distances = self.distances[self.members(number)]
-        median = np.median(distances)
-        spread = 1.4826 * np.median(np.abs(distances - median))
-        return int(np.searchsorted(distances, median + FAR * max(spread, 1.0), side="right"))
+        return int(np.searchsorted(self.outlier_scores[self.members(number)], FAR, side="right"))
 
     def histogram(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Counts of the members' distances, and the edges between them."""
@@ -165,6 +163,10 @@ class Clusters:
     def scores(self) -> dict[str, float] | None:
         class_of = self.pictures.class_of
         return None if class_of is None else clustering_scores(class_of, self.labels)
+
+    @cached_property
+    def outlier_scores(self) -> np.ndarray:
+        return outlier_scores(self.labels, self.distances)
 
     @cached_property
     def _tightness(self) -> np.ndarray:

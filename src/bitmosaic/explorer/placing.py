@@ -4,17 +4,14 @@ t-SNE arranges some landmarks, which are codes that all differ; every other code
 are. Pictures of the same code are strewn around its place.
 """
 
-import hashlib
-import zipfile
-import zlib
 from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial import KDTree
 
 from bitmosaic.codes import hamming_distances, unpack
-from bitmosaic.files import whole_file
-from bitmosaic.neighbours import Progress, quiet
+from bitmosaic.explorer.kept import keep, kept
+from bitmosaic.images import Progress, quiet
 from bitmosaic.run import Run
 from bitmosaic.threads import row_ranges, single_threaded_blas
 
@@ -23,7 +20,7 @@ LANDMARKS = 3500
 PERPLEXITY = 30
 NEAREST = 10  # landmarks that say where a code goes
 LARGEST = 65_535  # the longer side of the map
-FILE = "map.npz"
+NAME = "map"
 
 
 class Places(NamedTuple):
@@ -121,23 +118,9 @@ def _quantised(places):
 
 def stored_places(run: Run) -> Places | None:
     """The map that was stored in the run, if it is whole and one of its codes."""
-    try:
-        with np.load(run.folder / FILE, allow_pickle=False) as stored:
-            places = Places(stored["rows"], stored["x"], stored["y"])
-            of_these = bytes(stored["codes"]) == _fingerprint(run.column("codes"))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
-        return None
-    return places if of_these else None
+    arrays = kept(run, NAME, Places._fields)
+    return None if arrays is None else Places(*arrays)
 
 
-def store_places(run: Run, rows, x, y) -> None:
-    codes = np.frombuffer(_fingerprint(run.column("codes")), np.uint8)
-    with whole_file(run.folder / FILE) as file:
-        np.savez_compressed(file, rows=rows, x=x, y=y, codes=codes)
-
-
-def _fingerprint(codes) -> bytes:
-    digest = hashlib.blake2b(repr(codes.shape).encode(), digest_size=16)
-    for rows in row_ranges(len(codes), 65_536):
-        digest.update(np.ascontiguousarray(codes[rows]))
-    return digest.digest()
+def store_places(run: Run, places: Places) -> None:
+    keep(run, NAME, **places._asdict())

@@ -31,9 +31,10 @@ from bitmosaic.threads import available_threads, in_order
 MAX_BYTES = 20_000_000
 SIDES = (96, 64)  # pixels; the smaller where it lets every cluster show more
 FEW = 8  # pictures of a cluster
-MOST, MOST_LISTED, MOST_POINTS, MOST_DRAWN = 150, 120, 50_000, 2000
+MOST_PICTURES, MOST_EACH, MOST_LISTED, MOST_POINTS, MOST_DRAWN = 12_000, 150, 120, 50_000, 2000
 MOST_ASKED = 40  # clusters for which each view alone is asked
 FIXED_BYTES, CLUSTER_BYTES, TILE_BYTES, POINT_BYTES = 60_000, 5500, 150, 11  # about, of text
+LEAST_ROOM = 1000  # bytes, where nothing is left to leave out
 LONGEST = 160  # letters of a path or name
 HERE = Path(__file__).parent
 STYLES = (HERE / "static" / "style.css", HERE / "static" / "pages.css", HERE / "report.css")
@@ -60,13 +61,13 @@ def write_report(run: Run, path: Any, max_bytes: int = MAX_BYTES, progress: Prog
     """The clusters as edited, as one HTML file of at most `max_bytes` with as many pictures as fit and help."""
     template = _template()
     content = Content(Pages(run), progress)
-    room, plan, html = 0.97 * max_bytes, None, b""
-    while not html or len(html) > max_bytes:
-        if html and plan == Plan.within(room * 0.5, content):
+    room, html = 0.97 * max_bytes, b""
+    while not html or len(html) > max_bytes:  # what text takes is known only when it is there
+        if html:
+            room *= min(0.9, max_bytes / len(html))
+        if room < LEAST_ROOM:
             raise ParameterError(f"A report of this run has {len(html):,} bytes at least; got max_bytes {max_bytes:,}.")
-        room *= min(0.95, max_bytes / len(html)) if html else 1
-        plan = Plan.within(room, content)
-        facts = content.of(plan)
+        facts = content.of(Plan.within(room, content))
         html = template.render(facts).encode()
     try:
         write_whole(path, html)
@@ -95,7 +96,7 @@ class Plan:
         for side in SIDES:
             pictures = left / (content.picture_bytes[side] + TILE_BYTES)
             listed = min(MOST_LISTED, int(pictures / 20))
-            each = min(MOST, int((pictures - 2 * listed) / clusters))
+            each = min(MOST_EACH, int(min(pictures - 2 * listed, MOST_PICTURES) / clusters))
             if each >= FEW:
                 break
         return cls(clusters, side, each - each // 5, each // 5, listed, points)

@@ -3,7 +3,7 @@
 const token = document.querySelector('meta[name="token"]').content;
 const { key } = document.body.dataset;
 
-export class Problem extends Error {
+class Problem extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;

@@ -62,7 +62,12 @@ function card(cluster, choose) {
     el(
       "div.card-text",
       {},
-      el("h3", {}, el("a", { href: `/cluster/${cluster.number}`, title }, title), cluster.name && el("small", {}, `#${cluster.number}`)),
+      el(
+        "h3",
+        {},
+        el("a", { href: `/cluster/${cluster.number}`, title }, title),
+        cluster.name && el("small", {}, `#${cluster.number}`),
+      ),
       el("p.size", {}, count(cluster.size, "picture")),
       el("p.tightness", {}, `${bits(cluster.tightness)} off center`),
       cluster.label !== null && majority(cluster),

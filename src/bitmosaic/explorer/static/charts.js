@@ -3,7 +3,7 @@
 import { el, svg } from "./dom.js";
 import { bits, count, tidy } from "./words.js";
 
-/** Bars below each other: [{label, share (0…1), text, href?, note?, rank?: main or less}]; `lines`: label and bar on one line. */
+/** Bars below each other: [{label, share (0…1), text, href?, note?, rank?: main or less}]; `lines`: one line each. */
 export function bars(items, { lines = false } = {}) {
   return el(lines ? "ul.bars.lines" : "ul.bars", {}, items.map(bar));
 }
@@ -21,10 +21,11 @@ function bar({ label, share, text, href, note, rank }) {
   );
 }
 
-/** How far the pictures are from the center of their cluster; drawn anew for each width, so that its text keeps its size. */
+/** How far the pictures are from their center; drawn anew for each width, so that its text keeps its size. */
 export function histogram(distances) {
   const box = el("div.histogram", { testid: "histogram" });
-  new ResizeObserver(() => box.clientWidth && box.replaceChildren(drawHistogram(distances, box.clientWidth))).observe(box);
+  const draw = () => box.clientWidth && box.replaceChildren(drawHistogram(distances, box.clientWidth));
+  new ResizeObserver(draw).observe(box);
   return box;
 }
 
@@ -37,17 +38,25 @@ function drawHistogram({ edges, counts }, width) {
   const columns = counts.map((n, i) =>
     svg(
       "rect",
-      { class: "column", x: x(edges[i]) + 0.5, y: y(n), width: Math.max(0.5, x(edges[i + 1]) - x(edges[i]) - 1), height: y(0) - y(n) },
+      {
+        class: "column",
+        x: x(edges[i]) + 0.5,
+        y: y(n),
+        width: Math.max(0.5, x(edges[i + 1]) - x(edges[i]) - 1),
+        height: y(0) - y(n),
+      },
       svg("title", {}, `${tidy(edges[i])} to ${bits(edges[i + 1])}: ${count(n, "picture")}`),
     ),
   );
-  const across = ticks(low, high, 6).map((value) => svg("text", { x: x(value), y: height - bottom + 15, "text-anchor": "middle" }, tidy(value)));
+  const across = ticks(low, high, 6).map((value) =>
+    svg("text", { x: x(value), y: height - bottom + 15, "text-anchor": "middle" }, tidy(value)),
+  );
   const upward = ticks(0, most, 4).flatMap((value) => [
     svg("line", { class: "rule", x1: left, x2: width - 8, y1: y(value), y2: y(value) }),
     svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, short(value)),
   ]);
   const caption = svg("text", { x: (left + width) / 2, y: height - 3, "text-anchor": "middle" }, "bits off the center");
-  const label = `Histogram of distances from ${bits(low)} to ${bits(high)}; at most ${count(most, "picture")} in a column.`;
+  const label = `Distances from ${bits(low)} to ${bits(high)}; at most ${count(most, "picture")} in a column.`;
   return svg("svg", { width, height, role: "img", "aria-label": label }, ...upward, ...columns, ...across, caption);
 }
 
@@ -64,12 +73,24 @@ const short = (number) => (number < 1000 ? String(number) : `${tidy(number / 100
 
 /** A code of hexadecimal bytes: a dark line for each 1. The first bit is the highest of the first byte. */
 export function barcode(hex, nBits) {
-  const values = [...hex].flatMap((digit) => [8, 4, 2, 1].map((place) => (parseInt(digit, 16) & place ? 1 : 0))).slice(0, nBits);
+  const bitsOf = (digit) => [8, 4, 2, 1].map((place) => (parseInt(digit, 16) & place ? 1 : 0));
+  const values = [...hex].flatMap(bitsOf).slice(0, nBits);
   const ones = values.filter(Boolean).length;
   const lines = values.flatMap((value, bit) => (value ? [svg("rect", { x: bit, y: 0, width: 1, height: 10 })] : []));
   const cursor = svg("rect", { class: "cursor", x: 0, y: 0, width: 1, height: 10, visibility: "hidden" });
   const words = `Code of ${nBits} bits, ${ones} of them 1`;
-  const drawing = svg("svg", { viewBox: `0 0 ${nBits} 10`, preserveAspectRatio: "none", role: "img", "aria-label": `${words}: ${hex}`, "data-testid": "barcode" }, ...lines, cursor);
+  const drawing = svg(
+    "svg",
+    {
+      viewBox: `0 0 ${nBits} 10`,
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": `${words}: ${hex}`,
+      "data-testid": "barcode",
+    },
+    ...lines,
+    cursor,
+  );
   const readout = el("span", {}, words);
   drawing.addEventListener("pointermove", (event) => {
     const { left, width } = drawing.getBoundingClientRect();

@@ -29,7 +29,10 @@ export function matches(cluster, typed) {
 
 function open(title, clusters, resolve) {
   const list = el("div.choices");
-  const input = el("input", { type: "search", placeholder: "Name, number or label", "aria-label": "Search the clusters" });
+  const input = el(
+    "input",
+    { type: "search", placeholder: "Name, number or label", "aria-label": "Search the clusters" },
+  );
   const finish = (answer) => {
     resolve(answer);
     dialog.close();
@@ -46,7 +49,12 @@ function open(title, clusters, resolve) {
   const dialog = el(
     "dialog.choose",
     { "aria-label": title, onclose: () => (resolve(undefined), dialog.remove()) },
-    el("form.dialog-head", { method: "dialog" }, el("h2", {}, title), el("button.quiet", { "aria-label": "Close" }, "×")),
+    el(
+      "form.dialog-head",
+      { method: "dialog" },
+      el("h2", {}, title),
+      el("button.quiet", { "aria-label": "Close" }, "×"),
+    ),
     el("form", { onsubmit: pickFirst }, input),
     list,
     el("button.new", { type: "button", onclick: () => finish(null) }, "+ A new cluster"),

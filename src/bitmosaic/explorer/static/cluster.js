@@ -22,7 +22,12 @@ export async function show({ run, signal }) {
       "div.cluster-page",
       {},
       el("div.charts", {}, ...charts(cluster, signal)),
-      el("aside.nearest", { testid: "nearest", "aria-label": "Nearest clusters" }, el("h2", {}, "Nearest clusters"), el("div.nearest-list", {}, cluster.nearest.map((other) => nearby(cluster, other)))),
+      el(
+        "aside.nearest",
+        { testid: "nearest", "aria-label": "Nearest clusters" },
+        el("h2", {}, "Nearest clusters"),
+        el("div.nearest-list", {}, cluster.nearest.map((other) => nearby(cluster, other))),
+      ),
       pictures(cluster, signal),
     ),
   ];
@@ -31,7 +36,13 @@ export async function show({ run, signal }) {
 function numbers(cluster) {
   const label = cluster.label !== null ? `mostly ${cluster.label} (${percent(cluster.purity)})` : null;
   const number = cluster.name ? `cluster ${cluster.number}` : null;
-  return [number, count(cluster.size, "picture"), label, `${bits(cluster.tightness)} off center on average`, cluster.edited && "edited"].filter(Boolean).join(" · ");
+  return [
+    number,
+    count(cluster.size, "picture"),
+    label,
+    `${bits(cluster.tightness)} off center on average`,
+    cluster.edited && "edited",
+  ].filter(Boolean).join(" · ");
 }
 
 // ---- its name
@@ -39,7 +50,11 @@ function numbers(cluster) {
 function heading(cluster) {
   const title = clusterTitle(cluster);
   const box = el("div.heading");
-  const button = el("button.quiet", { type: "button", testid: "rename", title: "Rename (r)", "aria-label": `Rename ${title}` }, "✎");
+  const button = el(
+    "button.quiet",
+    { type: "button", testid: "rename", title: "Rename (r)", "aria-label": `Rename ${title}` },
+    "✎",
+  );
   const plain = () => box.replaceChildren(el("h1", {}, title), button);
   const edit = () => {
     const form = renameForm(cluster, plain);
@@ -53,7 +68,16 @@ function heading(cluster) {
 }
 
 function renameForm(cluster, cancel) {
-  const input = el("input", { value: cluster.name ?? "", placeholder: `Cluster ${cluster.number}`, maxLength: 200, "aria-label": "Name of the cluster", autocomplete: "off" });
+  const input = el(
+    "input",
+    {
+      value: cluster.name ?? "",
+      placeholder: `Cluster ${cluster.number}`,
+      maxLength: 200,
+      "aria-label": "Name of the cluster",
+      autocomplete: "off",
+    },
+  );
   const save = async (event) => {
     event.preventDefault();
     const name = input.value.trim();
@@ -61,7 +85,13 @@ function renameForm(cluster, cancel) {
     else await rename(cluster.number, name);
   };
   input.addEventListener("keydown", (event) => event.key === "Escape" && cancel());
-  return el("form.rename", { onsubmit: save }, input, el("button.primary", {}, "Save"), el("button", { type: "button", onclick: cancel }, "Cancel"));
+  return el(
+    "form.rename",
+    { onsubmit: save },
+    input,
+    el("button.primary", {}, "Save"),
+    el("button", { type: "button", onclick: cancel }, "Cancel"),
+  );
 }
 
 // ---- its charts
@@ -77,7 +107,9 @@ function charts(cluster, signal) {
 const panel = (title, content) => el("section.panel", {}, el("h2", {}, title), content);
 
 function labels({ labels: inside, size }) {
-  const items = inside.map(({ label, count: n }, i) => ({ label, share: n / size, text: percent(n / size), rank: i ? "less" : "main" }));
+  const items = inside.map(({ label, count: n }, i) =>
+    ({ label, share: n / size, text: percent(n / size), rank: i ? "less" : "main" }),
+  );
   return bars(items, { lines: true });
 }
 
@@ -104,7 +136,11 @@ function nearby(cluster, other) {
   return el(
     "div.near",
     {},
-    el("a.quad", { href: `/cluster/${other.number}`, tabIndex: -1, "aria-label": `Open ${title}` }, other.central.map((row) => thumb({ row, cluster: other }))),
+    el(
+      "a.quad",
+      { href: `/cluster/${other.number}`, tabIndex: -1, "aria-label": `Open ${title}` },
+      other.central.map((row) => thumb({ row, cluster: other })),
+    ),
     el(
       "div",
       {},
@@ -120,7 +156,9 @@ function nearby(cluster, other) {
 function pictures(cluster, signal) {
   const load = async (start, n) => {
     const page = await get(`/api/cluster/${cluster.number}/rows?start=${start}&count=${n}`, signal);
-    return page.rows.map((row, i) => ({ row, path: page.paths[i], distance: page.distances[i], label: page.labels?.[i], cluster }));
+    return page.rows.map((row, i) =>
+      ({ row, path: page.paths[i], distance: page.distances[i], label: page.labels?.[i], cluster }),
+    );
   };
   const from = cluster.outliers_from;
   const outliers = `Outliers: ${count(cluster.size - from, "picture")} far from the center`;

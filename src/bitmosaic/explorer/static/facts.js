@@ -14,7 +14,13 @@ export function factsOf(run) {
     ...scores(run),
     fact("Edits", whole(run.edits.count)),
   ];
-  return el("section.facts", { "aria-label": "The run" }, el("dl.numbers", {}, numbers), weights(run.views), about(run));
+  return el(
+    "section.facts",
+    { "aria-label": "The run" },
+    el("dl.numbers", {}, numbers),
+    weights(run.views),
+    about(run),
+  );
 }
 
 function fact(name, value, note = null) {

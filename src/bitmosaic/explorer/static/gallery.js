@@ -21,7 +21,15 @@ export class Gallery {
     this.selecting = false;
     this.anchor = 0;
     this.tiles = new Map(); // index -> element
-    this.element = el("div.gallery", { testid: "gallery", role: "list", onclick: (event) => this.#click(event), onkeydown: (event) => this.#key(event) });
+    this.element = el(
+      "div.gallery",
+      {
+        testid: "gallery",
+        role: "list",
+        onclick: (event) => this.#click(event),
+        onkeydown: (event) => this.#key(event),
+      },
+    );
     list.arrived = () => this.#fill();
     addEventListener("scroll", () => this.#soon(), { passive: true, signal });
     const observer = new ResizeObserver(() => this.#layOut());
@@ -59,7 +67,9 @@ export class Gallery {
     this.element.style.height = `${Math.min(y, TALLEST)}px`;
     const titles = this.sections.filter((section) => section.title && section.to > section.from);
     this.element.replaceChildren(
-      ...titles.map((section) => el("p.divider", { style: { transform: `translateY(${section.top - HEADING}px)` } }, section.title)),
+      ...titles.map((section) =>
+        el("p.divider", { style: { transform: `translateY(${section.top - HEADING}px)` } }, section.title),
+      ),
     );
     this.tiles.clear();
     this.#draw();
@@ -116,7 +126,10 @@ export class Gallery {
 
   #tile(index) {
     const { x, y } = this.#place(index);
-    const tile = el("div.tile", { role: "listitem", data: { index }, style: { transform: `translate(${x}px, ${y}px)` } });
+    const tile = el(
+      "div.tile",
+      { role: "listitem", data: { index }, style: { transform: `translate(${x}px, ${y}px)` } },
+    );
     this.tiles.set(index, tile);
     this.#fillTile(tile, index);
     return tile;
@@ -133,7 +146,11 @@ export class Gallery {
     tile.dataset.testid = "tile";
     const [text, more] = this.badge(picture);
     tile.append(
-      el("a", { href: `/picture/${picture.row}`, title: picture.path ?? "", tabIndex: index === this.anchor ? 0 : -1 }, thumb(picture)),
+      el(
+        "a",
+        { href: `/picture/${picture.row}`, title: picture.path ?? "", tabIndex: index === this.anchor ? 0 : -1 },
+        thumb(picture),
+      ),
       el("button.check", { type: "button", tabIndex: -1, "aria-label": `Select ${altText(picture)}` }, "✓"),
       el("span.badge", {}, text, more && el("span.more", {}, ` · ${more}`)),
     );

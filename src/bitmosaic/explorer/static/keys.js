@@ -34,12 +34,22 @@ document.addEventListener("keydown", (event) => {
 
 export function showHelp() {
   const rows = [...notes].map(([words, keys]) =>
-    el("div", {}, el("dt", {}, keys.map((key) => key.split(" ").map((part) => el("kbd", {}, NAMES[part] ?? part)))), el("dd", {}, words)),
+    el(
+      "div",
+      {},
+      el("dt", {}, keys.map((key) => key.split(" ").map((part) => el("kbd", {}, NAMES[part] ?? part)))),
+      el("dd", {}, words),
+    ),
   );
   const dialog = el(
     "dialog.help",
     { testid: "help", "aria-label": "Keyboard", onclose: () => dialog.remove() },
-    el("form.dialog-head", { method: "dialog" }, el("h2", {}, "Keyboard"), el("button.quiet", { "aria-label": "Close" }, "×")),
+    el(
+      "form.dialog-head",
+      { method: "dialog" },
+      el("h2", {}, "Keyboard"),
+      el("button.quiet", { "aria-label": "Close" }, "×"),
+    ),
     el("dl.keys", {}, rows),
   );
   document.body.append(dialog);

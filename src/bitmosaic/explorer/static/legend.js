@@ -7,7 +7,7 @@ import { clusterTitle, whole } from "./words.js";
 const COLOURS = [
   "#3b82d6", "#e5762f", "#3da35d", "#d8475a", "#8a63d2", "#96704f", "#d667a8", "#1fa5a5", "#b8a11f", "#6f87a8",
   "#5ab4e8", "#f2a25c", "#7cc576", "#f08a8a", "#b79cf0", "#c4a182", "#f0a3cf", "#6fd0c8", "#dccb5c", "#9db3cc",
-]; // prettier-ignore
+];
 const REST = "#8b8f96";
 
 /** [{title, colour, members: indexes into the map}], the largest first. */
@@ -17,9 +17,15 @@ export function groupsOf(map, by, names) {
   keys.forEach((key, i) => members.get(key)?.push(i) ?? members.set(key, [i]));
   const title = (key) => (by === "label" ? key : clusterTitle(names.get(key) ?? { number: key }));
   const sorted = [...members].sort((a, b) => b[1].length - a[1].length);
-  const groups = sorted.slice(0, COLOURS.length).map(([key, inside], i) => ({ title: title(key), colour: COLOURS[i], members: inside }));
+  const groups = sorted.slice(0, COLOURS.length).map(([key, inside], i) =>
+    ({ title: title(key), colour: COLOURS[i], members: inside }),
+  );
   const rest = sorted.slice(COLOURS.length);
-  if (rest.length) groups.push({ title: `${whole(rest.length)} smaller ones`, colour: REST, members: rest.flatMap(([, inside]) => inside) });
+  if (rest.length) groups.push({
+    title: `${whole(rest.length)} smaller ones`,
+    colour: REST,
+    members: rest.flatMap(([, inside]) => inside),
+  });
   return groups;
 }
 

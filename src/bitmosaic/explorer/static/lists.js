@@ -38,7 +38,12 @@ function addGroups(list, { groups, total }, names, signal) {
   if (list.children.length >= total || !groups.length) return;
   whenNear(list.lastElementChild, async () => {
     try {
-      addGroups(list, await get(`/api/duplicates?start=${list.children.length}&count=${GROUPS}`, signal), names, signal);
+      addGroups(
+        list,
+        await get(`/api/duplicates?start=${list.children.length}&count=${GROUPS}`, signal),
+        names,
+        signal,
+      );
     } catch (problem) {
       if (problem.name !== "AbortError") say(problem.message, { error: true });
     }
@@ -47,14 +52,25 @@ function addGroups(list, { groups, total }, names, signal) {
 
 function group({ rows, distances, paths, clusters, labels, size }, names) {
   const inside = new Set(clusters);
-  const places = [...inside].map((number) => el("a", { href: `/cluster/${number}` }, clusterTitle(names.get(number) ?? { number })));
+  const places = [...inside].map((number) =>
+    el("a", { href: `/cluster/${number}` }, clusterTitle(names.get(number) ?? { number })),
+  );
   const different = labels && new Set(labels).size > 1;
-  const shots = rows.map((row, i) => linkedThumb({ row, path: paths[i], cluster: names.get(clusters[i]) }, i ? bits(distances[i]) : null));
+  const shots = rows.map((row, i) =>
+    linkedThumb({ row, path: paths[i], cluster: names.get(clusters[i]) }, i ? bits(distances[i]) : null),
+  );
   return el(
     "section.group",
     {},
-    el("p.group-head", {}, el("strong", {}, count(size, "picture")), " in ", places.flatMap((place, i) => (i ? [", ", place] : [place])), different && el("span.flag", {}, "different labels")),
-    el("div.shots.small-shots", {}, shots),
+    el(
+      "p.group-head",
+      {},
+      el("strong", {}, count(size, "picture")),
+      " in ",
+      places.flatMap((place, i) => (i ? [", ", place] : [place])),
+      different && el("span.flag", {}, "different labels"),
+    ),
+    el("div.group-shots", {}, shots),
     size > rows.length && el("p.muted.small", {}, `The first ${whole(rows.length)} are shown.`),
   );
 }
@@ -64,9 +80,21 @@ function group({ rows, distances, paths, clusters, labels, size }, names) {
 async function outliers(names, signal) {
   const fetchPage = async (start, n) => get(`/api/outliers?start=${start}&count=${n}`, signal);
   const asPictures = (page) =>
-    page.rows.map((row, i) => ({ row, path: page.paths[i], distance: page.distances[i], score: page.scores[i], cluster: names.get(page.clusters[i]) }));
+    page.rows.map((row, i) =>
+      ({
+        row,
+        path: page.paths[i],
+        distance: page.distances[i],
+        score: page.scores[i],
+        cluster: names.get(page.clusters[i]),
+      }),
+    );
   const first = await fetchPage(0, OUTLIERS);
-  const list = new Pages(async (start, n) => asPictures(start === 0 ? first : await fetchPage(start, n)), OUTLIERS, first.total);
+  const list = new Pages(
+    async (start, n) => asPictures(start === 0 ? first : await fetchPage(start, n)),
+    OUTLIERS,
+    first.total,
+  );
   const gallery = galleryPanel({
     title: "Pictures",
     note: "farthest first; the number is the score",
@@ -75,5 +103,11 @@ async function outliers(names, signal) {
     signal,
   });
   gallery.classList.add("badged");
-  return [head("Outliers", `${whole(first.total)} pictures by how far they are from the center of their cluster, compared with the others in it`), gallery];
+  return [
+    head(
+      "Outliers",
+      `${whole(first.total)} pictures by how far they are from the center of their cluster, compared with the others in it`,
+    ),
+    gallery,
+  ];
 }

@@ -7,7 +7,14 @@ import { bind, showHelp } from "./keys.js";
 import { failure, sayWhatWasKept } from "./message.js";
 import { expectPictures } from "./thumbs.js";
 
-const MODULES = { overview: "overview", cluster: "cluster", picture: "picture", map: "map", duplicates: "lists", outliers: "lists" };
+const MODULES = {
+  overview: "overview",
+  cluster: "cluster",
+  picture: "picture",
+  map: "map",
+  duplicates: "lists",
+  outliers: "lists",
+};
 const LOOKS = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" };
 
 const { page } = document.body.dataset;
@@ -26,10 +33,15 @@ async function show() {
     signal.throwIfAborted();
     main.style.minHeight = `${main.offsetHeight}px`; // keeps the place scrolled to until a gallery has its height
     main.replaceChildren(...banner(await run), ...content);
-    requestAnimationFrame(() => requestAnimationFrame(() => (main.style.minHeight = "")));
+    afterLayout(() => (main.style.minHeight = ""));
   } catch (problem) {
     if (!signal.aborted) main.replaceChildren(failure(problem, show));
   }
+}
+
+/** Galleries get their height in the next frame. */
+function afterLayout(action) {
+  requestAnimationFrame(() => requestAnimationFrame(action));
 }
 
 function fillHeader(run) {
@@ -45,7 +57,7 @@ function fillHeader(run) {
 
 function banner(run) {
   if (run.pictures) return [];
-  const words = "The pictures of this run are not at their place any more, so file names stand in for them. Everything else works.";
+  const words = "The pictures themselves are not there, so their names stand in for them. Everything else works.";
   return [el("p.banner", { role: "note" }, words)];
 }
 
@@ -90,7 +102,7 @@ function keepPlace() {
   addEventListener("pagehide", () => sessionStorage.setItem(place, scrollY));
   addEventListener("pageshow", (event) => event.persisted && show());
   const back = performance.getEntriesByType("navigation")[0]?.type === "back_forward";
-  return () => back && requestAnimationFrame(() => requestAnimationFrame(() => scrollTo(0, Number(sessionStorage.getItem(place)))));
+  return () => back && afterLayout(() => scrollTo(0, Number(sessionStorage.getItem(place))));
 }
 
 wireHeader();

@@ -14,10 +14,22 @@ const TOOLS = { pan: "Pan", lasso: "Lasso", select: "Box" };
 const kept = { colour: "cluster", tool: "pan", ranges: null }; // outlives an edit, after which the page is built anew
 
 export async function show({ run, signal }) {
-  const progress = progressLine(document.getElementById("main"));
-  const [map, { clusters }] = await Promise.all([poll("/api/map", progress.show, signal), get("/api/clusters", signal), loadPlotly(), run]);
+  const progress = progressLine(document.getElementById("main"), "This is done once and kept in the run.");
+  const [map, { clusters }] = await Promise.all([
+    poll("/api/map", progress.show, signal),
+    get("/api/clusters", signal),
+    loadPlotly(),
+    run,
+  ]);
   const names = new Map(clusters.map((cluster) => [cluster.number, cluster]));
-  const plot = el("div.plot", { testid: "map", role: "img", "aria-label": `Map of ${count(map.rows.length, "picture")}; pictures with similar codes are near each other` });
+  const plot = el(
+    "div.plot",
+    {
+      testid: "map",
+      role: "img",
+      "aria-label": `Map of ${count(map.rows.length, "picture")}; pictures with similar codes are near each other`,
+    },
+  );
   const side = el("div.legend-box");
   const chosen = el("div.map-chosen");
   const draw = () => drawPlot({ plot, side, map, names });
@@ -28,7 +40,15 @@ export async function show({ run, signal }) {
   });
   const note = map.sampled ? `${whole(map.rows.length)} of ${whole(map.total)} pictures` : count(map.total, "picture");
   return [
-    el("div.toolbar", {}, el("h1", {}, "Map"), el("p.muted", {}, note), el("div.spring"), colourSwitch(map, draw), toolSwitch(plot)),
+    el(
+      "div.toolbar",
+      {},
+      el("h1", {}, "Map"),
+      el("p.muted", {}, note),
+      el("div.spring"),
+      colourSwitch(map, draw),
+      toolSwitch(plot),
+    ),
     el("div.map-page", {}, el("div.plot-box", {}, plot), side),
     chosen,
   ];
@@ -39,7 +59,10 @@ function loadPlotly() {
   return new Promise((resolve, reject) => {
     const script = el("script", { src: "/static/plotly.js" });
     script.addEventListener("load", resolve);
-    script.addEventListener("error", () => reject(new Error("The map needs Plotly, and its script could not be loaded.")));
+    script.addEventListener(
+      "error",
+      () => reject(new Error("The map needs Plotly, and its script could not be loaded.")),
+    );
     document.head.append(script);
   });
 }
@@ -56,14 +79,22 @@ async function drawPlot({ plot, side, map, names }) {
     y: members.map((i) => map.y[i]),
     customdata: members,
     hoverinfo: "none",
-    marker: { color: colour, size: pointSize(map.rows.length), opacity: 0.75, line: { width: 0 } },
+    marker: { color: colour, size: pointSize(map.rows.length, plot.clientWidth), opacity: 0.75, line: { width: 0 } },
     unselected: { marker: { opacity: 0.12 } },
   }));
   side.replaceChildren(legend(groups, (shown) => window.Plotly.restyle(plot, { visible: shown })));
-  await window.Plotly.react(plot, traces, layout(), { responsive: true, scrollZoom: true, displayModeBar: false, doubleClick: "reset" });
+  await window.Plotly.react(
+    plot,
+    traces,
+    layout(),
+    { responsive: true, scrollZoom: true, displayModeBar: false, doubleClick: "reset" },
+  );
 }
 
-const pointSize = (n) => (n > 20_000 ? 3.5 : n > 4_000 ? 5 : 8);
+function pointSize(n, width) {
+  const size = n > 20_000 ? 3.5 : n > 4_000 ? 5 : 8;
+  return width < 600 ? 0.65 * size : size;
+}
 
 function layout() {
   const axis = { visible: false, zeroline: false, showgrid: false };
@@ -87,7 +118,11 @@ function layout() {
 
 function listen({ plot, map, names, chosen, signal }) {
   const card = tooltip(plot);
-  const picture = ({ customdata: i }) => ({ row: map.rows[i], label: map.labels?.[i], cluster: names.get(map.clusters[i]) });
+  const picture = ({ customdata: i }) => ({
+    row: map.rows[i],
+    label: map.labels?.[i],
+    cluster: names.get(map.clusters[i]),
+  });
   plot.on("plotly_hover", ({ points, event }) => card.show(picture(points[0]), event));
   plot.on("plotly_unhover", card.hide);
   plot.on("plotly_selecting", card.hide);
@@ -113,7 +148,11 @@ function tooltip(plot) {
   plot.parentElement.append(card);
   const show = (picture, { clientX, clientY }) => {
     const box = plot.getBoundingClientRect();
-    card.replaceChildren(el("span.shot", {}, thumb(picture)), el("strong", {}, clusterTitle(picture.cluster)), el("span.muted", {}, picture.label ?? `picture ${picture.row}`));
+    card.replaceChildren(
+      el("span.shot", {}, thumb(picture)),
+      el("strong", {}, clusterTitle(picture.cluster)),
+      el("span.muted", {}, picture.label ?? `picture ${picture.row}`),
+    );
     card.hidden = false;
     const right = clientX - box.left + 16;
     const left = right + card.offsetWidth > box.width ? right - card.offsetWidth - 32 : right;
@@ -131,9 +170,10 @@ function colourSwitch(map, draw) {
 function toolSwitch(plot) {
   const use = (tool) => ((kept.tool = tool), window.Plotly.relayout(plot, { dragmode: tool }));
   const buttons = choiceOf("Dragging", TOOLS, kept.tool, use);
-  for (const [key, tool] of [["p", "pan"], ["l", "lasso"], ["b", "select"]]) {
-    bind([key], `Map: drag to ${{ pan: "move", lasso: "choose freely", select: "choose a box" }[tool]}`, () => buttons.querySelector(`[value=${tool}]`).click());
-  }
+  const pick = (tool) => () => buttons.querySelector(`[value=${tool}]`).click();
+  bind(["p"], "Drag to pan the map", pick("pan"));
+  bind(["l"], "Drag a lasso around pictures", pick("lasso"));
+  bind(["b"], "Drag a box around pictures", pick("select"));
   return buttons;
 }
 
@@ -141,8 +181,16 @@ function toolSwitch(plot) {
 function choiceOf(title, options, value, onchange) {
   const group = el("fieldset.switch", {}, el("legend", {}, title));
   for (const [key, words] of Object.entries(options)) {
-    const input = el("input", { type: "radio", name: title, value: key, checked: key === value, onchange: () => onchange(key) });
-    group.append(el("label", { testid: `${title === "Dragging" ? "tool" : "colour"}-${key}` }, input, el("span", {}, words)));
+    const input = el(
+      "input",
+      { type: "radio", name: title, value: key, checked: key === value, onchange: () => onchange(key) },
+    );
+    group.append(el(
+      "label",
+      { testid: `${title === "Dragging" ? "tool" : "colour"}-${key}` },
+      input,
+      el("span", {}, words),
+    ));
   }
   return group;
 }

@@ -21,7 +21,7 @@ export function say(words, { error = false, action = null } = {}) {
   if (!error) timer = setTimeout(hush, 10_000);
 }
 
-export function hush() {
+function hush() {
   clearTimeout(timer);
   line?.remove();
   line = null;
@@ -33,7 +33,13 @@ export function failure(problem, retry) {
     "div.failure",
     { role: "alert", testid: "message" },
     el("p", {}, problem.message),
-    el("p", {}, el("button", { type: "button", onclick: retry }, "Try again"), " ", el("a", { href: "/" }, "To the overview")),
+    el(
+      "p",
+      {},
+      el("button", { type: "button", onclick: retry }, "Try again"),
+      " ",
+      el("a.button", { href: "/" }, "To the overview"),
+    ),
   );
 }
 

@@ -52,7 +52,16 @@ function toolbar(hasLabels, note, { arrange, search }) {
   const sort = el("select", { testid: "sort", "aria-label": "Order of the clusters" }, options);
   sort.value = typed.order;
   sort.addEventListener("change", () => ((typed.order = sort.value), arrange()));
-  const input = el("input", { type: "search", testid: "search", value: typed.text, placeholder: "Search clusters, labels, file names", "aria-label": "Search" });
+  const input = el(
+    "input",
+    {
+      type: "search",
+      testid: "search",
+      value: typed.text,
+      placeholder: "Search clusters, labels, file names",
+      "aria-label": "Search",
+    },
+  );
   input.addEventListener("input", () => ((typed.text = input.value), search()));
   input.addEventListener("keydown", (event) => event.key === "Escape" && input.blur());
   return el("div.toolbar", {}, el("h1", {}, "Clusters"), el("p.muted", {}, note), el("div.spring"), input, sort);
@@ -72,7 +81,8 @@ async function searchPictures(found, clusters, signal) {
 
 function foundPictures({ rows, paths, clusters: numbers, total, more }, clusters) {
   const byNumber = new Map(clusters.map((cluster) => [cluster.number, cluster]));
-  const heading = `${whole(total)}${more && total <= rows.length ? " or more" : ""} ${total === 1 ? "file name" : "file names"} with “${typed.text.trim()}”`;
+  const many = more ? `More than ${count(rows.length, "file name")}` : count(total, "file name");
+  const heading = `${many} with “${typed.text.trim()}”`;
   const shots = rows.map((row, i) => {
     const cluster = byNumber.get(numbers[i]);
     const shot = linkedThumb({ row, path: paths[i], cluster });
@@ -120,7 +130,11 @@ function bindKeys(grid, mergeChosen) {
   bind(["k", "ArrowLeft"], "Cluster before", step(0, -1));
   bind(["ArrowDown"], "Cluster below", step(1, 0));
   bind(["ArrowUp"], "Cluster above", step(-1, 0));
-  bind(["Enter"], "Open the cluster", () => (focused() && !document.activeElement.matches("a") ? focused().querySelector("a").click() : false));
+  bind(
+    ["Enter"],
+    "Open the cluster",
+    () => (focused() && !document.activeElement.matches("a") ? focused().querySelector("a").click() : false),
+  );
   bind(["x"], "Choose the cluster", () => focused()?.querySelector("input").click() ?? false);
   bind(["m"], "Merge the chosen clusters", mergeChosen);
 }

@@ -9,10 +9,17 @@ import { count } from "./words.js";
 
 const SIZES = [72, 112, 176]; // px, about: tiles fill the width
 
-/** `list` and the rest as for Gallery; `home`: the cluster that all are in, where they cannot be moved; `chosen`: from the start. */
+/** As for Gallery; `home`: the cluster that all are in, where they cannot be moved; `chosen`: from the start. */
 export function galleryPanel({ title, note, list, sections, badge, home = null, chosen = [], signal }) {
   const bar = selectionBar(home, () => gallery.choose([]));
-  const gallery = new Gallery({ list, sections, badge, signal, size: SIZES[storedSize()], onselect: (selected) => bar.show(selected) });
+  const gallery = new Gallery({
+    list,
+    sections,
+    badge,
+    signal,
+    size: SIZES[storedSize()],
+    onselect: (selected) => bar.show(selected),
+  });
   gallery.choose(chosen);
   bind(["Escape"], "Give up the choice", () => gallery.choose([]));
   mention(["Shift + click", "Ctrl + click"], "Choose pictures: a range, or one more");
@@ -20,14 +27,25 @@ export function galleryPanel({ title, note, list, sections, badge, home = null, 
   return el(
     "section.gallery-panel",
     { "aria-label": title },
-    el("div.bar-head", {}, el("h2", {}, title), el("p.muted", {}, note), el("div.spring"), sizeSlider(gallery), selectButton(gallery)),
+    el(
+      "div.bar-head",
+      {},
+      el("h2", {}, title),
+      el("p.muted", {}, note),
+      el("div.spring"),
+      sizeSlider(gallery),
+      selectButton(gallery),
+    ),
     gallery.element,
     bar.element,
   );
 }
 
 function sizeSlider(gallery) {
-  const input = el("input", { type: "range", min: 0, max: SIZES.length - 1, step: 1, value: storedSize(), "aria-label": "Size of the tiles" });
+  const input = el(
+    "input",
+    { type: "range", min: 0, max: SIZES.length - 1, step: 1, value: storedSize(), "aria-label": "Size of the tiles" },
+  );
   input.addEventListener("input", () => {
     localStorage.setItem("tile size", input.value);
     gallery.resize(SIZES[input.value]);
@@ -41,7 +59,11 @@ function storedSize() {
 }
 
 function selectButton(gallery) {
-  const button = el("button", { type: "button", "aria-pressed": false, title: "Then a click or a tap chooses a picture" }, "Select");
+  const button = el(
+    "button",
+    { type: "button", "aria-pressed": false, title: "Then a click or a tap chooses a picture" },
+    "Select",
+  );
   button.addEventListener("click", () => {
     gallery.selecting = !gallery.selecting;
     gallery.element.classList.toggle("selecting", gallery.selecting);

@@ -16,14 +16,25 @@ export async function show({ run, signal }) {
   const [picture, facts] = await Promise.all([get(`/api/picture/${row}`, signal), run]);
   const cluster = { number: picture.cluster, name: picture.cluster_name };
   document.title = `${fileName(picture.path)} · ${facts.name}`;
-  const neighbours = el("section.panel.neighbours", { testid: "neighbours" }, el("h2", {}, "Nearest pictures"), placeholders());
+  const neighbours = el(
+    "section.panel.neighbours",
+    { testid: "neighbours" },
+    el("h2", {}, "Nearest pictures"),
+    placeholders(),
+  );
   fillNeighbours(neighbours, picture, facts, signal);
   return [
     el(
       "div.picture-page",
       {},
       el("div.stage-side", {}, stage(picture, cluster, facts), steps(picture)),
-      el("div.picture-facts", {}, about(picture, cluster), panel("Distance to the nearest clusters", distances(picture)), panel("Code", barcode(picture.code, picture.bits))),
+      el(
+        "div.picture-facts",
+        {},
+        about(picture, cluster),
+        panel("Distance to the nearest clusters", distances(picture)),
+        panel("Code", barcode(picture.code, picture.bits)),
+      ),
     ),
     neighbours,
   ];
@@ -53,11 +64,21 @@ async function showFull(image, row) {
 
 function steps({ previous, next, position, size }) {
   const link = (row, words, key) => {
-    bind([key], `${words} picture of the cluster`, () => (row === null ? false : void (location.href = `/picture/${row}`)));
+    bind(
+      [key],
+      `${words} picture of the cluster`,
+      () => (row === null ? false : void (location.href = `/picture/${row}`)),
+    );
     const shown = key === "ArrowLeft" ? `← ${words}` : `${words} →`;
     return row === null ? el("span.button.off", {}, shown) : el("a.button", { href: `/picture/${row}` }, shown);
   };
-  return el("nav.steps", { "aria-label": "Pictures of the cluster" }, link(previous, "Previous", "ArrowLeft"), el("span.muted", {}, `${whole(position + 1)} of ${whole(size)}`), link(next, "Next", "ArrowRight"));
+  return el(
+    "nav.steps",
+    { "aria-label": "Pictures of the cluster" },
+    link(previous, "Previous", "ArrowLeft"),
+    el("span.muted", {}, `${whole(position + 1)} of ${whole(size)}`),
+    link(next, "Next", "ArrowRight"),
+  );
 }
 
 function about(picture, cluster) {
@@ -105,17 +126,34 @@ const placeholders = () => el("div.shots", {}, Array.from({ length: NEIGHBOURS }
 
 async function fillNeighbours(section, picture, facts, signal) {
   try {
-    const [found, { clusters }] = await Promise.all([get(`/api/picture/${picture.row}/neighbours?count=${NEIGHBOURS}`, signal), get("/api/clusters", signal)]);
+    const [found, { clusters }] = await Promise.all([
+      get(`/api/picture/${picture.row}/neighbours?count=${NEIGHBOURS}`, signal),
+      get("/api/clusters", signal),
+    ]);
     const byNumber = new Map(clusters.map((cluster) => [cluster.number, cluster]));
-    const shots = found.rows.map((row, i) => neighbour({ row, path: found.paths[i], cluster: byNumber.get(found.clusters[i]) }, found.distances[i], picture));
-    const note = `by the bits in which their codes differ · found among ${whole(facts.images)} in ${found.milliseconds.toFixed(1)} ms`;
-    section.replaceChildren(el("div.bar-head", {}, el("h2", {}, "Nearest pictures"), el("p.muted", {}, note)), el("div.shots", {}, shots));
+    const shots = found.rows.map((row, i) =>
+      neighbour({ row, path: found.paths[i], cluster: byNumber.get(found.clusters[i]) }, found.distances[i], picture),
+    );
+    const took = `${found.milliseconds.toFixed(1)} ms`;
+    const note = `by the bits in which their codes differ · found among ${whole(facts.images)} in ${took}`;
+    section.replaceChildren(
+      el("div.bar-head", {}, el("h2", {}, "Nearest pictures"), el("p.muted", {}, note)),
+      el("div.shots", {}, shots),
+    );
   } catch (problem) {
-    if (problem.name !== "AbortError") section.replaceChildren(el("h2", {}, "Nearest pictures"), el("p.muted", { role: "alert" }, problem.message));
+    if (problem.name !== "AbortError") section.replaceChildren(
+      el("h2", {}, "Nearest pictures"),
+      el("p.muted", { role: "alert" }, problem.message),
+    );
   }
 }
 
 function neighbour(other, distance, picture) {
   const elsewhere = other.cluster && other.cluster.number !== picture.cluster;
-  return el("figure", {}, linkedThumb(other, bits(distance)), el(`figcaption${elsewhere ? ".elsewhere" : ""}`, {}, elsewhere ? clusterTitle(other.cluster) : "same cluster"));
+  return el(
+    "figure",
+    {},
+    linkedThumb(other, bits(distance)),
+    el(`figcaption${elsewhere ? ".elsewhere" : ""}`, {}, elsewhere ? clusterTitle(other.cluster) : "same cluster"),
+  );
 }

@@ -21,7 +21,10 @@ export function thumb(picture, { lazy = false } = {}) {
   const name = picture.path ? fileName(picture.path) : `#${picture.row}`;
   if (!picturesThere) return missing(name);
   const loading = lazy ? "lazy" : "eager";
-  const image = el("img", { loading, alt: altText(picture), decoding: "async", draggable: false, src: thumbUrl(picture.row) });
+  const image = el(
+    "img",
+    { loading, alt: altText(picture), decoding: "async", draggable: false, src: thumbUrl(picture.row) },
+  );
   image.addEventListener("error", () => image.replaceWith(missing(name)));
   return image;
 }

@@ -316,7 +316,8 @@ def demo(
     typer.echo(f"Next: bitmosaic predict {run.folder} PICTURES, or bitmosaic cluster PICTURES --clusters 10")
 
 
-app.command()(explorer.explore)
+for command in (explorer.explore, explorer.report, explorer.export):
+    app.command()(command)
 
 
 def _print_plan(

@@ -1,5 +1,6 @@
 """The commands that look at a run: explore, report, export. Heavy imports stay inside."""
 
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,6 +54,57 @@ def explore(
         webbrowser.open(url)
     with suppress(KeyboardInterrupt):
         serve(make_app(pages, (host,)), listener)
+
+
+def report(
+    run: RunFolder,
+    out: Annotated[Path, typer.Option(help="The HTML file.")] = Path("report.html"),
+    max_mb: Annotated[
+        float, typer.Option(min=0.1, help="As many pictures go into it as fit into so many megabytes.")
+    ] = 20,
+) -> None:
+    """The same page as one HTML file that can be mailed: pictures inside, no network needed."""
+    from bitmosaic.explorer.report import write_report
+    from bitmosaic.terminal import progress_bars
+
+    _require_web("report")
+    with progress_bars(goes_on=False) as progress:
+        written = write_report(_finished(run), out, int(max_mb * 1e6), progress)
+    typer.echo(
+        f"{out}: {written.clusters:,} clusters, {written.pictures:,} pictures inside, {written.n_bytes / 1e6:.1f} MB"
+    )
+
+
+def export(
+    run: RunFolder,
+    out: Annotated[Path, typer.Argument(help="FILE.csv, FILE.parquet, or a new folder for a folder per cluster.")],
+    source: Annotated[
+        Path | None, typer.Option(help="Where the pictures are now, if not where the run has read them.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """The clusters as edited in the explorer: a table, or a folder of links to the pictures of each cluster."""
+    from dataclasses import asdict
+
+    from bitmosaic.explorer.clusters import Clusters, Pictures
+    from bitmosaic.explorer.export import export_links, export_table
+    from bitmosaic.terminal import progress_bars
+
+    clusters = Clusters(Pictures.of(_finished(run)))
+    edits = f"; {len(clusters.edits)} edits honoured" if clusters.edits else ""
+    if out.suffix:
+        export_table(clusters, out)
+        facts = {"pictures": len(clusters.labels), "clusters": len(clusters.numbers)}
+        words = f"{out}: {facts['pictures']:,} pictures in {facts['clusters']:,} clusters{edits}"
+    else:
+        with progress_bars(goes_on=False) as progress:
+            made = export_links(clusters, out, source, progress)
+        facts = asdict(made)
+        kind = f"{made.links:,} links" if made.links else f"{made.copies:,} copies"
+        words = f"{out}: {kind} in {made.folders:,} folders{edits}"
+        if made.missing:
+            words += f"; {made.missing:,} pictures are not where they were"
+    typer.echo(json.dumps(facts) if as_json else words)
 
 
 def _pages(folder: Path) -> Any:

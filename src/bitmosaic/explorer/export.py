@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -15,7 +14,7 @@ from PIL import Image
 from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.explorer.clusters import Clusters
 from bitmosaic.files import whole_file, write_json
-from bitmosaic.images import ImageSource, Progress, open_images, quiet
+from bitmosaic.images import Progress, open_images, quiet
 from bitmosaic.images.files import FileSource
 from bitmosaic.pipeline import find_source
 from bitmosaic.run import TABLE_WRITERS
@@ -23,7 +22,6 @@ from bitmosaic.run import TABLE_WRITERS
 FORMAT, VERSION = "bitmosaic-links", 1
 LONGEST_NAME = 120  # bytes of UTF-8; file systems take 255, and some programs add to a name
 LONGEST_SUFFIX = 10
-PIECE = 64  # pictures read from an archive at a time
 _FORBIDDEN = re.compile(r'[<>:"/\\|?*]')
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # devices on Windows
 
@@ -45,12 +43,12 @@ class Exported:
 def export_table(clusters: Clusters, path: Any) -> None:
     """Every picture with its cluster, as CSV or Parquet by the suffix of the path."""
     path = Path(path)
-    write = TABLE_WRITERS.get(path.suffix.lower().removeprefix("."))
-    if write is None:
-        raise ParameterError(f"A table is written as .{' or .'.join(TABLE_WRITERS)}; got {path.name}.")
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in TABLE_WRITERS:
+        raise ParameterError(f"A table is written as .csv or .parquet; got {path.name}.")
     try:
         with whole_file(path) as file:
-            write(file, table(clusters))
+            TABLE_WRITERS[kind](file, table(clusters))
     except OSError as error:
         raise ExportError(f"{path} could not be written: {error.strerror or error}.") from error
 
@@ -118,7 +116,7 @@ def _link(source: Any, positions: np.ndarray, targets: list[Path], progress: Pro
 
 def _copy(source: Any, positions: np.ndarray, targets: list[Path], progress: Progress) -> Iterator[bool]:
     row_at = {position: row for row, position in enumerate(positions.tolist()) if position >= 0}
-    for number, (position, content) in enumerate(_contents(source, sorted(row_at)), 1):
+    for number, (position, content) in enumerate(source.contents(row_at), 1):
         target = targets[row_at[position]]
         if isinstance(content, bytes):
             with target.open("xb") as file:
@@ -128,20 +126,6 @@ def _copy(source: Any, positions: np.ndarray, targets: list[Path], progress: Pro
                 Image.fromarray(content).save(file, "PNG")
         progress("copying pictures", number, len(row_at))
         yield content is not None
-
-
-def _contents(source: ImageSource, positions: list[int]) -> Iterator[tuple[int, Any]]:
-    """Pictures in one pass: their bytes, RGB arrays where they are in an array, None where they cannot be had."""
-    with closing(source._pieces(positions, PIECE)) as pieces:
-        for piece in pieces:
-            for position, content in piece:
-                try:
-                    found = source._content(position) if content is None else content
-                    yield position, found if isinstance(found, bytes) else source._decode(found, None)
-                except OSError:
-                    raise
-                except Exception:  # whatever a damaged member makes a reader raise
-                    yield position, None
 
 
 # ---- names that stay in their folder

@@ -4,48 +4,49 @@ The bytes of a picture stand once in the file, in a style sheet at its end, howe
 """
 
 import base64
-import hashlib
 import io
 import json
-import math
-import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from bitmosaic.errors import MissingExtraError, ParameterError
+from bitmosaic.errors import ParameterError
 from bitmosaic.explorer.export import ExportError
 from bitmosaic.explorer.jobs import Job
 from bitmosaic.explorer.pages import Pages
+from bitmosaic.explorer.report_page import (
+    COLOURS,
+    HERE,
+    REST,
+    as_it_is,
+    bits,
+    by_size,
+    cluster_title,
+    drawn_points,
+    indices,
+    legend,
+    packed,
+    policy_source,
+    readable,
+    report_template,
+)
 from bitmosaic.files import write_whole
-from bitmosaic.images import Progress, display_path, quiet
+from bitmosaic.images import Progress, quiet
 from bitmosaic.run import Run
-from bitmosaic.terminal import clock
 from bitmosaic.threads import available_threads, in_order
 
 MAX_BYTES = 20_000_000
 SIDES = (96, 64)  # pixels; the smaller where it lets every cluster show more
 FEW = 8  # pictures of a cluster
-MOST_PICTURES, MOST_EACH, MOST_LISTED, MOST_POINTS, MOST_DRAWN = 12_000, 150, 120, 50_000, 2000
+MOST_PICTURES, MOST_EACH, MOST_LISTED, MOST_POINTS = 12_000, 150, 120, 50_000
 MOST_ASKED = 40  # clusters for which each view alone is asked
 FIXED_BYTES, CLUSTER_BYTES, TILE_BYTES, POINT_BYTES = 60_000, 5500, 150, 11  # about, of text
 LEAST_ROOM = 1000  # bytes, where nothing is left to leave out
-LONGEST = 160  # letters of a path or name
-HERE = Path(__file__).parent
 STYLES = (HERE / "static" / "style.css", HERE / "static" / "pages.css", HERE / "report.css")
-# As in static/legend.js: the largest groups on the map have a colour of their own, the rest share the last.
-COLOURS = (
-    *("#3b82d6", "#e5762f", "#3da35d", "#d8475a", "#8a63d2", "#96704f", "#d667a8", "#1fa5a5", "#b8a11f", "#6f87a8"),
-    *("#5ab4e8", "#f2a25c", "#7cc576", "#f08a8a", "#b79cf0", "#c4a182", "#f0a3cf", "#6fd0c8", "#dccb5c", "#9db3cc"),
-    "#8b8f96",
-)
-REST = len(COLOURS) - 1
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")  # controls, and turns of direction
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,9 @@ class Report:
 
 def write_report(run: Run, path: Any, max_bytes: int = MAX_BYTES, progress: Progress = quiet) -> Report:
     """The clusters as edited, as one HTML file of at most `max_bytes` with as many pictures as fit and help."""
-    template = _template()
-    content = Content(Pages(run), progress)
+    template, pages = report_template(), Pages(run)
+    pages.thumbnails.prepare(progress)
+    content = Content(pages, progress)
     room, html = 0.97 * max_bytes, b""
     while not html or len(html) > max_bytes:  # what text takes is known only when it is there
         if html:
@@ -151,11 +153,11 @@ class Content:
             "paths": pages.pictures.paths,
             "words": self._words,
             "cluster_of": lambda row: self._named(int(self.clusters.labels[row])),
-            "style": _as_it_is(style),
-            "picture_style": _as_it_is(picture_style),
-            "script": _as_it_is(script),
-            "style_hashes": _as_it_is(f"{_source(style)} {_source(picture_style)}"),
-            "script_hash": _as_it_is(_source(script)),
+            "style": as_it_is(style),
+            "picture_style": as_it_is(picture_style),
+            "script": as_it_is(script),
+            "style_hashes": as_it_is(f"{policy_source(style)} {policy_source(picture_style)}"),
+            "script_hash": as_it_is(policy_source(script)),
         }
 
     # ---- clusters
@@ -177,9 +179,9 @@ class Content:
         return {"number": number, "name": self.clusters.names.get(number)}
 
     def _words(self, row: int) -> str:
-        words = [_readable(self.pages.pictures.paths[row]), f"{_bits(self.clusters.distances[row])} off center"]
+        words = [readable(self.pages.pictures.paths[row]), f"{bits(self.clusters.distances[row])} off center"]
         label = self.pages.pictures.label(row)
-        return " · ".join(words if label is None else [*words, _readable(label)])
+        return " · ".join(words if label is None else [*words, readable(label)])
 
     # ---- pictures
 
@@ -200,127 +202,30 @@ class Content:
         step = max(1, -(-len(self.map["rows"]) // n_points))
         rows, x, y = (self.map[key][::step] for key in ("rows", "x", "y"))
         pictures = self.pages.pictures
-        numbers, cluster_of = _by_size(self.clusters.labels[rows])
+        numbers, cluster_of = by_size(self.clusters.labels[rows])
         named = [self._named(number) for number in numbers.tolist()]
         data: dict[str, Any] = {
             "points": len(rows),
-            "x": _base64(x, "<u2"),
-            "y": _base64(y, "<u2"),
+            "x": packed(x, "<u2"),
+            "y": packed(y, "<u2"),
             "colours": COLOURS,
             "clusters": [cluster["number"] for cluster in named],
-            "names": {cluster["number"]: _readable(cluster["name"]) for cluster in named if cluster["name"]},
-            "cluster_of": _indices(cluster_of),
+            "names": {cluster["number"]: readable(cluster["name"]) for cluster in named if cluster["name"]},
+            "cluster_of": indices(cluster_of),
         }
         labels = None
         if pictures.classes is not None and pictures.class_of is not None:
-            classes, label_of = _by_size(pictures.class_of[rows])
-            data["labels"] = [_readable(pictures.classes[i]) for i in classes]
-            data["label_of"] = _indices(label_of)
-            labels = _legend([{"number": None, "title": title} for title in data["labels"]], label_of)
+            classes, label_of = by_size(pictures.class_of[rows])
+            data["labels"] = [readable(pictures.classes[i]) for i in classes]
+            data["label_of"] = indices(label_of)
+            labels = legend([{"number": None, "title": title} for title in data["labels"]], label_of)
         return {
             "points": len(rows),
-            "data": _as_it_is(json.dumps(data).replace("<", "\\u003c")),
-            "clusters": _legend([cluster | {"title": _title(cluster)} for cluster in named], cluster_of),
+            "data": as_it_is(json.dumps(data).replace("<", "\\u003c")),
+            "clusters": legend([cluster | {"title": cluster_title(cluster)} for cluster in named], cluster_of),
             "labels": labels,
-            "drawn": _drawn_points(x, y, np.minimum(cluster_of, REST)),
+            "drawn": drawn_points(x, y, np.minimum(cluster_of, REST)),
         }
-
-
-def _by_size(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different values, the most frequent first, and for each its place among them."""
-    distinct, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    return distinct[order], np.argsort(order, kind="stable")[places]
-
-
-def _legend(groups: list[dict[str, Any]], group_of: np.ndarray) -> list[dict[str, Any]]:
-    sizes = np.bincount(group_of).tolist()
-    entries = [group | {"colour": i, "size": sizes[i]} for i, group in enumerate(groups[:REST])]
-    if len(groups) > REST:
-        title = f"{len(groups) - REST:,} smaller ones"
-        entries.append({"number": None, "title": title, "colour": REST, "size": sum(sizes[REST:])})
-    return entries
-
-
-def _drawn_points(x: np.ndarray, y: np.ndarray, colours: np.ndarray) -> list[tuple[int, str]]:
-    """Some of the points for an SVG of 1,000 by 1,000, a path for each colour: what is seen where no script runs."""
-    some = slice(None, None, -(-len(x) // MOST_DRAWN))
-    across, up = (np.rint((values[some] + 1500.0) / 68.535).astype(int) for values in (x, y))
-    colours = colours[some]
-    places = {colour: np.flatnonzero(colours == colour) for colour in np.unique(colours).tolist()}
-    return [(colour, "".join(f"M{across[i]} {1000 - up[i]}h0" for i in found)) for colour, found in places.items()]
-
-
-def _base64(values: np.ndarray, kind: str) -> str:
-    return base64.b64encode(values.astype(kind).tobytes()).decode()
-
-
-def _indices(values: np.ndarray) -> str:
-    return _base64(values, "<u2" if values.max() < 2**16 else "<u4")
-
-
-# ---- filling in the template
-
-
-def _template() -> Any:
-    try:
-        import jinja2
-    except ImportError:
-        raise MissingExtraError("A report needs jinja2: pip install 'bitmosaic[web]'") from None
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {
-        "bits": _bits,
-        "clock": clock,
-        "counted": lambda number, one: f"{number:,} {one}{'' if number == 1 else 's'}",
-        "drawn": _drawn_histogram,
-        "file_name": lambda path: _readable(path.rpartition("/")[2], 60),
-        "percent": lambda share: f"{share:.1%}",
-        "readable": _readable,
-        "title": _title,
-        "whole": "{:,}".format,
-    }
-    return environment.from_string((HERE / "report.html").read_text())
-
-
-def _as_it_is(text: str) -> Any:
-    """Text of our own, which the template does not escape."""
-    from markupsafe import Markup
-
-    return Markup(text)
-
-
-def _source(text: str) -> str:
-    """How a content security policy names one script or style sheet, and no other."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _bits(distance: float) -> str:
-    number = f"{distance:.1f}".removesuffix(".0")
-    return f"{number} bit" if number == "1" else f"{number} bits"
-
-
-def _title(cluster: dict[str, Any]) -> str:
-    return _readable(cluster["name"]) if cluster["name"] else f"Cluster {cluster['number']}"
-
-
-def _readable(text: str, longest: int = LONGEST) -> str:
-    """Control characters made visible, the middle left out of what is very long."""
-    text = _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", display_path(text))
-    return text if len(text) <= longest else f"{text[: longest // 2]}…{text[-longest // 2 :]}"
-
-
-def _drawn_histogram(histogram: dict[str, Any]) -> dict[str, Any]:
-    """The columns as one path in a box of 360 by 98, and round numbers below."""
-    edges, counts = histogram["edges"], np.array(histogram["counts"])
-    low, high = edges[0], edges[-1]
-    width = 340 / len(counts)
-    heights = 92 * counts / max(1, counts.max())
-    path = "".join(f"M{10 + i * width:.1f} 98v-{h:.1f}h{width - 1:.1f}v{h:.1f}z" for i, h in enumerate(heights) if h)
-    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**9) if high - low <= 6 * step)
-    shown = range(math.ceil(low / step) * step, math.floor(high) + 1, step)
-    return {"path": path, "ticks": [(round(10 + 340 * (value - low) / (high - low)), value) for value in shown]}
 
 
 def _webp(jpeg: bytes, side: int) -> bytes:

@@ -146,6 +146,20 @@ class ImageSource:
             if not isinstance(result, Skipped):
                 yield i, result
 
+    def contents(self, positions: Iterable[int]) -> Iterator[tuple[int, bytes | np.ndarray | None]]:
+        """Some pictures as they are kept, by ascending position, in one pass: the bytes of their files, or RGB arrays
+        of those in an array; None where they cannot be had. Whatever stops the source itself is raised."""
+        with closing(self._pieces(sorted(positions), PIECE_SIZE)) as pieces:
+            for piece in pieces:
+                for position, given in piece:
+                    try:
+                        content = self._content(position) if given is None else given
+                        yield position, content if isinstance(content, bytes) else self._decode(content, None)
+                    except OSError:
+                        raise
+                    except Exception:  # whatever a damaged member makes a reader raise
+                        yield position, None
+
     def _read(
         self,
         positions: Iterable[int],

@@ -361,3 +361,4 @@ def _print_run(run: Any, as_json: bool) -> None:
     if manifest.get("sheets"):
         typer.echo(f"Look at {run.folder / 'overview.png'} and the sheets in {run.folder / 'clusters'}")
     typer.echo(f"Every image with its cluster: {run.folder / 'clusters.csv'} (and .parquet)")
+    typer.echo(f"Look closer, name and mend: bitmosaic explore {run.folder}")

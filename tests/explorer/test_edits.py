@@ -150,7 +150,7 @@ def test_nobody_edits_while_another_process_works_in_the_run(log, tmp_path):
 
 
 def test_edits_are_told_in_words():
-    assert in_words({"do": "merge", "clusters": [1, 2, 3], "into": 2}) == "1, 3 merged into cluster 2"
+    assert in_words({"do": "merge", "clusters": [1, 2, 3], "into": 2}) == "clusters 1, 3 merged into cluster 2"
     assert in_words({"do": "move", "rows": [1], "to": 2}) == "1 picture moved to cluster 2"
     assert in_words({"do": "name", "cluster": 1, "name": "x"}) == "cluster 1 is called “x”"
 

@@ -108,7 +108,7 @@ def test_thumbnails_and_pictures_are_jpegs_that_may_be_kept(url):
 def test_merge_undo_and_a_table_that_follows(run, url):
     labels = (run.folder / "labels.npy").read_bytes()
     status, answer = post(url, {"do": "merge", "clusters": [0, 1], "into": 0})
-    assert (status, answer["message"]) == (200, "1 merged into cluster 0")
+    assert (status, answer["message"]) == (200, "cluster 1 merged into cluster 0")
     assert [cluster["number"] for cluster in get(url, "/api/clusters")["clusters"]] == [0, 2]
     post(url, {"do": "name", "cluster": 0, "name": "=cmd|' /C calc'!A0"}, 1)
     (run.folder / "x.parquet").write_bytes(ask(url, "/export/clusters.parquet")[2])

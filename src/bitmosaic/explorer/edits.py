@@ -172,8 +172,8 @@ def in_words(edit: Edit) -> str:
             else f"cluster {edit['cluster']} has no name"
         )
     if edit["do"] == "merge":
-        others = ", ".join(str(number) for number in edit["clusters"] if number != edit["into"])
-        return f"{others} merged into cluster {edit['into']}"
+        others = [str(number) for number in edit["clusters"] if number != edit["into"]]
+        return f"cluster{'s' * (len(others) > 1)} {', '.join(others)} merged into cluster {edit['into']}"
     if edit["do"] == "move":
         count = len(edit["rows"])
         return f"{count:,} picture{'s' * (count > 1)} moved to cluster {edit['to']}"

@@ -12,7 +12,7 @@ export function factsOf(run) {
     fact("Clusters", whole(run.clusters), run.how_many),
     fact("Code", `${run.bits} bits`),
     ...scores(run),
-    fact("Edits", whole(run.edits.count)),
+    ...(run.edits.count ? [fact("Edits", whole(run.edits.count))] : []),
   ];
   return el(
     "section.facts",

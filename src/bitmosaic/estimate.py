@@ -1,6 +1,7 @@
 """Shapes of the views -> what a fit of them is going to take: seconds, memory and disk.
 
-Time is rehearsed: the same solver learns from two small sets of random rows of the same widths, and encodes one.
+Time is rehearsed: the same solver learns from two small sets of random rows of the same widths, and encodes one, all in
+memory maps, because touching their pages takes as long as some of the arithmetic.
 Learning grows in a straight line with the rows that are learned from, encoding and the last clusters with all rows.
 Where all rows are learned from, learning is all there is.
 """
@@ -8,6 +9,8 @@ Where all rows are learned from, learning is all there is.
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -125,28 +128,32 @@ def rehearse(n: int, needs: Needs, o: Options, cached: float) -> tuple[float, fl
     most = max(2 * WARM_ROWS, BYTES // (4 * sum(needs.widths)))
     n_large = min(needs.n_train, max(ROWS, 2 * needs.n_clusters), most)
     n_encoded = min(n, max(ROWS, n_large), most)
-    X = [rng.standard_normal((max(n_large, n_encoded), d), dtype=np.float32) for d in needs.widths]
-    for x in X:
-        np.abs(x, out=x)
-    learn(X, min(n_large, max(WARM_ROWS, needs.n_clusters)), o, cached)  # compiled kernels are loaded, threads started
-    learning, model = learn(X, n_large, o, cached)
-    if n_large < needs.n_train:
-        n_small = max(n_large // 2, needs.n_clusters)
-        per_row = (learning - learn(X, n_small, o, cached)[0]) / (n_large - n_small)
-        learning += max(per_row, LEAST_SLOPE * learning / n_large) * (needs.n_train - n_large)
-    if n == needs.n_train:  # every row has been learned from: codes and clusters of all rows are in it
-        return learning, 0.0, 0.0
-
-    for x in X:
-        x[:] = x[:, ::-1].copy()  # rows that the model has not seen
-    views = Views(names(X), tuple(x[:n_encoded] for x in X))
-    start = time.perf_counter()
-    codes = model.encode(views, list(range(len(X))), n_threads=o.n_threads)
-    encoding = (time.perf_counter() - start) * n / n_encoded
+    with TemporaryDirectory(prefix="bitmosaic-") as folder:
+        X = [random_map(folder, v, (max(n_large, n_encoded), d), rng) for v, d in enumerate(needs.widths)]
+        warm = min(n_large, max(WARM_ROWS, needs.n_clusters))
+        learn(X, warm, o, cached)  # compiled kernels are loaded, threads started
+        learning, model = learn(X, n_large, o, cached)
+        if n_large < needs.n_train:
+            n_small = max(n_large // 2, needs.n_clusters)
+            per_row = (learning - learn(X, n_small, o, cached)[0]) / (n_large - n_small)
+            learning += max(per_row, LEAST_SLOPE * learning / n_large) * (needs.n_train - n_large)
+        if n == needs.n_train:  # every row has been learned from: codes and clusters of all rows are in it
+            return learning, 0.0, 0.0
+        fresh = [random_map(folder, v, (n_encoded, d), rng) for v, d in enumerate(needs.widths)]
+        start = time.perf_counter()
+        codes = model.encode(Views(names(fresh), tuple(fresh)), list(range(len(fresh))), n_threads=o.n_threads)
+        encoding = (time.perf_counter() - start) * n / n_encoded
     codes = np.tile(codes, (-(-min(n, CODES) // n_encoded), 1))
     start = time.perf_counter()
     final_clusters(codes, unpack(model.centers, np.int8), o, rng)
     return learning, encoding, (time.perf_counter() - start) * n / len(codes)
+
+
+def random_map(folder, number, shape, rng):
+    """A memory map of random numbers, none of them negative."""
+    path = Path(folder) / f"{number}-{rng.integers(2**60)}.npy"
+    np.save(path, np.abs(rng.standard_normal(shape, dtype=np.float32)))
+    return np.load(path, mmap_mode="r")
 
 
 def learn(X, n_rows, o, cached):

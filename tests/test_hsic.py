@@ -281,8 +281,11 @@ def test_the_fast_preset_changes_defaults_and_nothing_that_was_given(tmp_path):
     np.testing.assert_array_equal(HSIC.load(tmp_path / "model").predict(X), model.labels_)
 
 
-def test_many_clusters_have_fewer_rounds():
+def test_many_clusters_have_fewer_iterations_and_rounds():
     """Where the number is not given."""
+    given = ((99, "auto"), (100, "auto"), (100, 6), ("auto", "auto"))
+    assert [HSIC(c, max_iter=most).check(50_000).max_iter for c, most in given] == [8, 4, 6, 8]
+    assert HSIC.paper(1000).check(50_000).max_iter == 10
     options = [HSIC(c, cluster_iter=given).check(50_000) for c, given in ((200, "auto"), (1000, "auto"), (1000, 7))]
     settings = [loop_settings(o, 20_000, [np.arange(5)], np.ones(1)) for o in options]
     assert [s.cluster_iter for s in settings] == [10, 2, 7]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitmosaic import codes as bits
-from bitmosaic import table_kernels
+from bitmosaic import kernels, table_kernels
 
 pytestmark = pytest.mark.skipif(not table_kernels.available(), reason="this processor has no AVX2")
 
@@ -47,6 +47,42 @@ def test_among_equals_the_lowest_index_wins_across_blocks():
     centers = np.full((260, 16), 255, np.uint8)
     centers[[130, 131, 259]] = 0
     assert by_tables(np.zeros((3, 16), np.uint8), centers)[0].tolist() == [130] * 3
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.integers(1, 9),
+    st.sampled_from([1, 2, 39, 128, 129, 300]),
+    st.sampled_from([1, 2, 8, 16, 31]),
+    st.sampled_from(["equal", "spread", "one", "tiny"]),
+    st.integers(0, 10**6),
+)
+def test_weighted_labels_and_distances_are_those_of_comparing_all_in_full(n, c, n_bytes, kind, seed):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(256, size=(n, n_bytes), dtype=np.uint8)
+    centers = codes[rng.integers(n, size=c)] ^ rng.choice([0, 0, 1, 16, 255], size=(c, n_bytes)).astype(np.uint8)
+    weights = {
+        "equal": np.ones(8 * n_bytes),
+        "spread": rng.exponential(size=8 * n_bytes) ** 3 + 1e-3,
+        "one": np.eye(8 * n_bytes)[0],
+        "tiny": np.full(8 * n_bytes, 1e-30),
+    }[kind]
+    tables, blocks = table_kernels.weighted_tables(weights), table_kernels.center_blocks(centers)
+    found = np.empty(n, np.int32), np.empty(n, np.float32)
+    known = np.empty(n, np.int32), np.empty(n, np.float32)
+    table_kernels.nearest_weighted(codes, *tables, blocks, *found)
+    kernels.nearest_weighted(codes, bits.half_byte_table(centers, weights), *known)
+    np.testing.assert_array_equal(found[0], known[0])
+    np.testing.assert_array_equal(found[1], known[1])
+
+
+def test_codes_far_from_all_centers_are_compared_with_each():
+    centers = np.full((260, 16), 255, np.uint8)
+    centers[200, 0] = 254  # a bit nearer, beyond the reach of a byte
+    tables, blocks = table_kernels.weighted_tables(np.linspace(1, 2, 128)), table_kernels.center_blocks(centers)
+    labels, distances = np.empty(3, np.int32), np.empty(3, np.float32)
+    table_kernels.nearest_weighted(np.zeros((3, 16), np.uint8), *tables, blocks, labels, distances)
+    assert labels.tolist() == [200] * 3
 
 
 def test_many_pairs_take_this_way_and_others_the_plain_one(monkeypatch):

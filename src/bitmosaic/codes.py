@@ -10,7 +10,7 @@ from bitmosaic import kernels, table_kernels
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.threads import in_order, row_ranges
 
-MANY_CENTERS, MANY_PAIRS = 40, 100_000  # where table look-ups pay
+MANY_CENTERS, MANY_WEIGHTED, MANY_PAIRS = 40, 80, 100_000  # where table look-ups pay
 ROWS_PER_PIECE = 4096  # a fixed cut, so that float sums do not depend on the number of threads
 
 _BITS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.int64)  # (256, 8)
@@ -84,19 +84,23 @@ def nearest_centers(codes, centers, bit_weights=None, n_threads=1):
 
 def finder(centers, n_codes, bit_weights=None):
     """What writes the nearest centers of some codes, out of `n_codes` in all: (codes, labels OUT, distances OUT)."""
+    if _tables_pay(n_codes, centers, MANY_CENTERS if bit_weights is None else MANY_WEIGHTED):
+        blocks = table_kernels.center_blocks(centers)
+        if bit_weights is None:
+            table = table_kernels.HALF_BYTE_DISTANCES
+            return lambda codes, *out: table_kernels.nearest_centers(np.ascontiguousarray(codes), table, blocks, *out)
+        tables = table_kernels.weighted_tables(bit_weights)
+        return lambda codes, *out: table_kernels.nearest_weighted(np.ascontiguousarray(codes), *tables, blocks, *out)
     if bit_weights is not None:
         costs = half_byte_table(centers, bit_weights)
         return lambda codes, *out: kernels.nearest_weighted(np.ascontiguousarray(codes), costs, *out)
-    if _tables_pay(n_codes, centers):
-        table, blocks = table_kernels.HALF_BYTE_DISTANCES, table_kernels.center_blocks(centers)
-        return lambda codes, *out: table_kernels.nearest_centers(np.ascontiguousarray(codes), table, blocks, *out)
     words = as_words(centers)
     return lambda codes, *out: kernels.nearest_centers(as_words(codes), words, *out)
 
 
-def _tables_pay(n_codes, centers):
+def _tables_pay(n_codes, centers, many_centers):
     """Whether the nearest center is found faster by table look-ups."""
-    many = len(centers) >= MANY_CENTERS and n_codes * len(centers) >= MANY_PAIRS
+    many = len(centers) >= many_centers and n_codes * len(centers) >= MANY_PAIRS
     return many and 8 * centers.shape[1] <= table_kernels.MOST_BITS and table_kernels.available()
 
 

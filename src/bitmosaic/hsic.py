@@ -23,6 +23,7 @@ from bitmosaic.views import as_views
 
 AUTO_TRAIN_SIZE, AUTO_TRAIN_ROWS_PER_CLUSTER = 20_000, 20
 FAST = {"n_anchors": 128, "n_components": 24, "train_size": 3000, "max_iter": 4, "n_init": 3}
+MAX_ITER, MANY_CLUSTERS, MANY_CLUSTERS_ITER = 8, 100, 4
 FIXED_STEPS = 4  # that a fit reports beside its iterations
 UNSETTLED = 0.1  # a fall of the objective in the last iteration, of what it was after the first, worth a warning
 
@@ -79,8 +80,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         ones are damped where there are several views. None takes all columns as they are.
     kernel_width : float, default=1
         The width of the similarities, relative to twice the mean distance to the nearest anchor.
-    max_iter : int, default=8
-        Outer iterations.
+    max_iter : int or "auto", default="auto"
+        Outer iterations; "auto" is 8, and 4 from 100 clusters on, where more gain nothing.
     cluster_iter : int or "auto", default="auto"
         Rounds of centroids and assignment inside each; "auto" is 10, and fewer beyond 200 clusters.
     n_init : int, default=20
@@ -132,7 +133,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         "standardize": ["boolean"],
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "kernel_width": [Interval(Real, 1e-3, 1e3, closed="both")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "cluster_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -169,7 +170,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         standardize=True,
         n_components=96,
         kernel_width=1.0,
-        max_iter=8,
+        max_iter="auto",
         cluster_iter="auto",
         n_init=20,
         tol=1e-4,
@@ -302,6 +303,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             )
         names = {field.name for field in fields(Options)}
         given = {name: value for name, value in parameters.items() if name in names}
+        if given["max_iter"] == "auto":
+            given["max_iter"] = MANY_CLUSTERS_ITER if self._fewest_rows >= MANY_CLUSTERS else MAX_ITER
         given |= {
             "n_clusters": None if self.n_clusters == "auto" else self.n_clusters,
             "same_anchors": self.anchors == "same",
@@ -335,7 +338,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         fell = (ends[-2] - ends[-1]) / abs(ends[0]) if len(ends) > 1 and ends[0] else 0
         if not converged and fell > UNSETTLED:
             warnings.warn(
-                f"The objective still fell by {fell:.0%} of its first value in the last of max_iter={self.max_iter} "
+                f"The objective still fell by {fell:.0%} of its first value in the last of max_iter={self.n_iter_} "
                 "iterations. Raise max_iter.",
                 ConvergenceWarning,
                 stacklevel=3,

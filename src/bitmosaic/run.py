@@ -32,6 +32,7 @@ from bitmosaic.hsic import HSIC
 from bitmosaic.views import Views, read_views
 
 FORMAT, VERSION = "bitmosaic-run", 1
+_AGAIN = "Make the run again: bitmosaic fit VIEWS --clusters K --out OTHER."
 STAGES = ("extract", "fit", "tables", "pictures")
 
 
@@ -109,7 +110,14 @@ class Run:
         path = self.folder / f"{name}.npy"
         if not path.is_file():
             raise MissingFileError(f"{path} is not there: the run was stopped before its tables. Run it again.")
-        return np.load(path, mmap_mode="r")
+        try:
+            column = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise FileFormatError(f"{path} is not a whole .npy file ({error}). {_AGAIN}") from error
+        expected = self.manifest.get("images")
+        if column.shape[:1] != (expected,):
+            raise FileFormatError(f"{path} must have a row for each of {expected} images, and has not. {_AGAIN}")
+        return column
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The edit log: what may be edited, what the log holds afterwards, and that the result of the run is never touched."""
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitmosaic.errors import BusyFolderError, FileFormatError, InvalidDataError
-from bitmosaic.explorer.edits import EditLog, StaleEditError, in_force, in_words
+from bitmosaic.explorer import edits
+from bitmosaic.explorer.edits import EditLog, StaleEditError, UnwritableLogError, in_force, in_words
 from bitmosaic.files import locked
 
 LABELS = np.array([0, 0, 1, 1, 2, 2], np.int32)
@@ -70,6 +72,40 @@ def test_an_edit_of_clusters_that_have_changed_is_refused(log):
     assert state(log).names == {0: "a"}
 
 
+def test_an_edit_of_clusters_that_nobody_has_changed_is_made(log):
+    log.append({"do": "name", "cluster": 0, "name": "a"}, 0)
+    log.append({"do": "merge", "clusters": [1, 2], "into": 1}, 0)
+    assert state(log).names == {0: "a"}
+    assert state(log).labels.tolist() == [0, 0, 1, 1, 1, 1]
+    for stale in ({"do": "name", "cluster": 2, "name": "b"}, {"do": "move", "rows": [2], "to": 0}, {"do": "undo"}):
+        with pytest.raises(StaleEditError):
+            log.append(stale, 0)
+    edit(log, do="undo")
+    with pytest.raises(StaleEditError):
+        log.append({"do": "name", "cluster": 0, "name": "c"}, 1)
+
+
+def test_edits_of_many_threads_are_made_one_after_the_other(tmp_path):
+    log = EditLog(tmp_path, np.arange(20, dtype=np.int32), 20)
+    threads = [
+        threading.Thread(target=log.append, args=({"do": "name", "cluster": i, "name": str(i)}, 0)) for i in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert state(log).names == {i: str(i) for i in range(20)}
+
+
+def test_a_folder_that_cannot_be_written_changes_nothing_and_says_so(log, monkeypatch):
+    def refuse(entry):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(log, "_write", refuse)
+    with pytest.raises(UnwritableLogError, match=r"cannot be written \(Permission denied\); nothing was changed"):
+        edit(log, do="name", cluster=0, name="a")
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -83,6 +119,8 @@ def test_an_edit_of_clusters_that_have_changed_is_refused(log):
         {"do": "move", "rows": [1.5], "to": 0},
         {"do": "move", "rows": [0], "to": 4},
         {"do": "move", "rows": [0], "to": 10**12},
+        {"do": "move", "rows": [0, 1], "to": 0},
+        {"do": "move", "rows": [0], "to": True},
         {"do": "name", "cluster": 3, "name": "x"},
         {"do": "name", "cluster": 0, "name": "x" * 121},
         {"do": "name", "cluster": 0, "name": "a\x00b"},
@@ -136,7 +174,9 @@ def test_a_log_of_other_clusters_is_not_used(log, tmp_path):
         other.entries()
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b'{"do": "move", "rows": [99], "to": 0}', b'{"do": "erase"}'])
+@pytest.mark.parametrize(
+    "line", [b"{", b"[]", b'{"do": "move", "rows": [99], "to": 0}', b'{"do": "erase"}', b'{"foo": 1}\n{"do": "undo"}']
+)
 def test_a_log_changed_by_hand_gives_one_clear_error(log, line):
     edit(log, do="name", cluster=0, name="a")
     log.path.write_bytes(log.path.read_bytes() + line + b"\n")
@@ -144,7 +184,8 @@ def test_a_log_changed_by_hand_gives_one_clear_error(log, line):
         state(log)
 
 
-def test_nobody_edits_while_another_process_works_in_the_run(log, tmp_path):
+def test_nobody_edits_while_another_process_works_in_the_run(log, tmp_path, monkeypatch):
+    monkeypatch.setattr(edits, "TRIES", 2)
     with locked(tmp_path), pytest.raises(BusyFolderError, match="One process at a time"):
         edit(log, do="name", cluster=0, name="a")
 
@@ -166,9 +207,9 @@ EDITS = st.one_of(
 
 @settings(deadline=None)
 @given(st.lists(EDITS, max_size=12))
-def test_any_edits_and_as_many_undos_lead_back_to_the_run(tmp_path_factory, edits):
+def test_any_edits_and_as_many_undos_lead_back_to_the_run(tmp_path_factory, made):
     log = EditLog(tmp_path_factory.mktemp("log"), LABELS, 3)
-    for one in edits:
+    for one in made:
         try:
             log.append(one, len(log.entries()))
         except InvalidDataError:

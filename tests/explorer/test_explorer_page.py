@@ -10,6 +10,7 @@ from bitmosaic.explorer import thumbnails
 from bitmosaic.explorer.clusters import Pictures
 from explored import HOSTILE, serving
 
+LONG_NAME = "A" * 60 + "b" * 60
 DESKTOP, PHONE = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
 PAGES = ("/", "/cluster/0", "/picture/7", "/map", "/duplicates", "/outliers")
 
@@ -56,6 +57,12 @@ def wait_for_pictures(page, count):
     )
 
 
+def name_clusters(run, *names):
+    log = Pictures.of(run).log
+    for number, name in enumerate(names):
+        log.append({"do": "name", "cluster": number, "name": name}, number)
+
+
 def test_the_overview_shows_a_card_for_each_cluster_with_its_pictures(page, run):
     on(page, "card").first.wait_for()
     assert on(page, "card").count() == 3
@@ -65,6 +72,10 @@ def test_the_overview_shows_a_card_for_each_cluster_with_its_pictures(page, run)
     assert "100" in text  # purity
     assert "NMI" in text
     assert "hog" in text
+
+
+def test_the_name_of_the_run_is_there_before_any_script(page, url, run):
+    assert f'<span id="run-name">{run.folder.name}</span>' in page.request.get(url).text()
 
 
 def test_cards_are_sorted_and_searched(page):
@@ -161,6 +172,29 @@ def test_pictures_are_moved_to_another_cluster(page, url, run):
     assert run.column("labels")[row] == 0
 
 
+def test_undo_pressed_quickly_takes_back_an_edit_each_time(page, url, run):
+    name_clusters(run, "one", "two", "three")
+    page.reload()
+    page.get_by_text("three").first.wait_for()
+    for _ in range(5):  # two more than there are edits
+        page.keyboard.press("u")
+    expect(on(page, "undo")).to_be_disabled()
+    expect(page.get_by_role("heading", name=re.compile("^Cluster ."))).to_have_count(3)
+    assert page.request.get(f"{url}/api/run").json()["edits"]["count"] == 0
+
+
+def test_a_double_click_makes_an_edit_once(page, url, run):
+    page.goto(f"{url}/cluster/0")
+    on(page, "rename").click()
+    page.keyboard.type("twice?")
+    page.get_by_role("button", name="Save").dblclick()
+    page.get_by_role("heading", name="twice?").wait_for()
+    on(page, "merge").first.dblclick()
+    page.wait_for_url(re.compile(r"/cluster/[12]$"))
+    expect(on(page, "message")).to_be_visible()
+    assert page.request.get(f"{url}/api/run").json()["edits"]["version"] == 2
+
+
 def test_somebody_else_s_edit_is_told_and_shown(browser, url, run):
     with visiting(browser, url, expected="409") as page:
         page.goto(f"{url}/cluster/1")
@@ -171,8 +205,10 @@ def test_somebody_else_s_edit_is_told_and_shown(browser, url, run):
         with page.expect_response("**/api/edits") as answer:
             page.keyboard.press("Enter")
         assert answer.value.status == 409
-        page.get_by_role("heading", name="theirs").wait_for()
         expect(on(page, "message")).to_contain_text("Somebody else")
+        expect(page.get_by_label("Name of the cluster")).to_have_value("mine")
+        page.keyboard.press("Escape")
+        page.get_by_role("heading", name="theirs").wait_for()
 
 
 def test_the_map_has_every_picture_and_the_lasso_makes_a_gallery(browser, url):
@@ -231,6 +267,57 @@ def test_a_phone_of_360_pixels_shows_every_page_without_scrolling_sideways(brows
 
 
 @pytest.mark.parametrize("path", PAGES)
+def test_long_names_push_nothing_off_the_page(browser, url, run, path):
+    name_clusters(run, LONG_NAME, LONG_NAME, LONG_NAME)
+    with visiting(browser, url, viewport=PHONE) as page:
+        page.goto(url + path)
+        page.locator("#main > *").first.wait_for()
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_long_names_leave_room_for_counts_and_thumbnails(browser, url, run):
+    name_clusters(run, LONG_NAME, LONG_NAME, LONG_NAME)
+    with visiting(browser, url) as page:
+        page.goto(f"{url}/map")
+        page.locator(".legend button").first.wait_for()
+        boxes = page.evaluate(
+            "['.legend', '.legend .muted'].map((s) => document.querySelector(s).getBoundingClientRect())"
+        )
+        assert boxes[1]["right"] <= boxes[0]["right"]
+        page.goto(f"{url}/cluster/0")
+        assert on(page, "nearest").locator(".near").first.bounding_box()["height"] < 150
+        on(page, "tile").first.locator("a").click(modifiers=["Control"])
+        on(page, "move").click()
+        assert page.locator("dialog .shot").first.bounding_box()["width"] == 44
+
+
+def test_a_message_stands_at_the_foot_above_the_bar_of_what_is_chosen(browser, url):
+    with visiting(browser, url, viewport=PHONE) as page:
+        page.goto(f"{url}/cluster/0")
+        on(page, "rename").click()
+        page.keyboard.type("named")
+        page.keyboard.press("Enter")
+        expect(on(page, "message")).to_be_visible()
+        alone = on(page, "message").bounding_box()
+        assert alone["y"] + alone["height"] == pytest.approx(PHONE["height"] - 20, abs=1)
+        page.get_by_role("button", name="Select", exact=True).click()
+        on(page, "tile").first.click()
+        bar, message = on(page, "selection").bounding_box(), on(page, "message").bounding_box()
+        assert message["y"] + message["height"] <= bar["y"]
+        assert bar["height"] < 60  # one line
+
+
+def test_a_lone_cluster_has_no_list_of_nearest_ones(browser, run):
+    Pictures.of(run).log.append({"do": "merge", "clusters": [0, 1, 2], "into": 0}, 0)
+    with serving(run) as url, visiting(browser, url) as page:
+        page.goto(f"{url}/cluster/0")
+        on(page, "tile").first.wait_for()
+        assert page.get_by_text("Nearest clusters").count() == 0
+        assert on(page, "gallery").bounding_box()["width"] > 1000
+
+
+@pytest.mark.parametrize("path", PAGES)
 def test_every_picture_has_words_for_those_who_cannot_see_it(browser, url, path):
     with visiting(browser, url) as page:
         page.goto(url + path)
@@ -261,6 +348,10 @@ def test_the_keyboard_is_enough(page):
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(r"/cluster/\d+"))
+    on(page, "tile").nth(2).wait_for()
+    for key in "jjjk":
+        page.keyboard.press(key)
+    assert page.evaluate("document.activeElement.closest('.tile').dataset.index") == "1"
     page.keyboard.press("g")
     page.keyboard.press("m")
     page.wait_for_url(re.compile(r"/map$"))

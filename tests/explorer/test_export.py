@@ -155,7 +155,7 @@ def test_a_failure_says_how_far_it_came(run, tmp_path, monkeypatch):
 def test_a_run_without_its_pictures_cannot_be_linked(run, tmp_path):
     recipe = run.views_folder / "extraction.json"
     recipe.write_text(recipe.read_text().replace(run.manifest["arguments"]["source"], "/nowhere"))
-    with pytest.raises(MissingFileError, match="Say where they are now"):
+    with pytest.raises(MissingFileError, match="Say where they are: --source"):
         export_links(edited(run), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -159,14 +159,14 @@ def test_pictures_are_described_and_stand_from_the_center_outwards(made):
     (number,) = [n for n in range(3) if clusters.members(n)[0] == int(described[0]["class"].split("p")[-1])]
     assert number == np.argmax(clusters.sizes)
     path = clusters.pictures.paths[clusters.members(number)[0]].replace("\u202e", "\\u202e")
-    assert described[0]["title"].startswith(f"{path} · ")
+    assert described[0]["title"].startswith(f"{path}\n")
 
 
 def test_the_facts_of_the_run_are_said(made):
     run, _, page, _ = made
     text = page.texts["main"]
     assert "120" in text
-    assert f"{run.manifest['scores']['nmi']:.1%}" in text
+    assert f"{100 * run.manifest['scores']['nmi']:.1f}\u00a0%" in text
     assert all(view in text for view in ("hog", "ch"))
     for number, size in enumerate(run.manifest["sizes"]):
         assert f"{size} pictures" in page.texts[f"cluster-{number}"]
@@ -183,7 +183,7 @@ def test_edits_are_honoured(run, tmp_path):
     assert "cluster-0" not in page.texts
     sizes = run.manifest["sizes"]
     assert f"{sizes[0] + sizes[1]} pictures" in page.texts["cluster-1"]
-    assert "was 100.0%" in page.texts["main"]
+    assert "was 100.0\u00a0%" in page.texts["main"]
 
 
 def test_the_same_run_gives_the_same_bytes(made, tmp_path):
@@ -249,6 +249,14 @@ def test_a_run_whose_pictures_are_gone_is_reported_with_their_names(run, tmp_pat
     assert done.pictures == 0
     assert "not at their place any more" in page.texts["main"]
     assert "0003.png" in page.texts["main"]
+
+
+def test_where_no_picture_fits_names_stand_in_their_places(run, tmp_path):
+    done, page = written(run, tmp_path / "report.html", max_bytes=80_000)
+    assert done.pictures == 0
+    assert "Pictures did not fit into so small a file." in page.texts["main"]
+    assert "not at their place any more" not in page.texts["main"]
+    assert page.texts["cards"].count(".png") >= 3 * 7  # a mosaic of eight each; one name ends otherwise
 
 
 def test_a_report_that_cannot_be_written_says_so(run, tmp_path):

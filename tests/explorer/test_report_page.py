@@ -63,6 +63,8 @@ def test_cards_are_sorted_and_searched(opened):
     assert page.locator("#sections > section").first.get_attribute("id") == "cluster-0"
     page.get_by_label("Search").fill("HACKED")
     assert len(titles(page)) == 2  # one by its name, one by the file names inside
+    page.get_by_label("Search").fill("off center")
+    assert titles(page) == []  # of what stands on a card, only names are searched
     page.get_by_label("Search").fill("noise/0003")
     assert len(titles(page)) == 1
     assert page.locator("#sections > section:visible").count() == 1
@@ -106,15 +108,21 @@ def test_nothing_sticks_out(opened, width):
     assert all(-1 <= box["left"] <= box["right"] <= width + 1 for box in boxes)
 
 
-def test_the_map_names_the_cluster_under_the_mouse_and_leads_to_it(opened):
-    page = opened()
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_map_names_the_cluster_under_the_mouse_and_leads_to_it(opened, width):
+    """The map is a square in the middle of its box."""
+    page = opened(width=width)
     canvas = page.locator("#plot canvas")
     canvas.scroll_into_view_if_needed()
     page.wait_for_timeout(300)
     data = json.loads(page.locator("#map-data").text_content())
     x, y, cluster_of = (np.frombuffer(base64.b64decode(data[key]), "<u2")[7] for key in ("x", "y", "cluster_of"))
     box, number = canvas.bounding_box(), data["clusters"][cluster_of]
-    point = {"x": (x + 1500) / 68535 * box["width"], "y": (1 - (y + 1500) / 68535) * box["height"]}
+    side = min(box["width"], box["height"])
+    point = {
+        "x": box["width"] / 2 + ((x + 1500) / 68535 - 0.5) * side,
+        "y": box["height"] / 2 + (0.5 - (y + 1500) / 68535) * side,
+    }
     canvas.hover(position=point)
     assert page.locator("#tip").is_visible()
     assert page.locator("#tip strong").text_content() == page.locator(f"#title-{number}").text_content()

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bitmosaic.errors import ParameterError
+from bitmosaic.explorer.pages import Pages
 from bitmosaic.explorer.server import listen
 from explored import HOSTILE, serving
 
@@ -179,12 +180,21 @@ def test_what_is_not_there_is_404_in_json(url, path):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", ""]
+    "host",
+    [
+        "evil.example",
+        "evil.example:80",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "[::1]evil",
+        "localhost:evil",
+        "",
+    ],
 )
 def test_a_foreign_host_name_is_refused(url, host):
     status, _, body = ask(url, "/api/run", Host=host)
     assert status == 421
-    assert "own name only" in json.loads(body)["error"]
+    assert "as localhost, by number or as its --host" in json.loads(body)["error"]
 
 
 @pytest.mark.parametrize("host", ["localhost:1234", "127.0.0.1", "[::1]:8420", "192.0.2.7:80"])
@@ -228,6 +238,23 @@ def test_every_answer_has_a_strict_policy_and_only_the_map_may_compile(url):
         assert "unsafe" not in policy
     assert "'unsafe-eval'" in ask(url, "/map")[1]["content-security-policy"]
     assert ask(url, "/")[1]["x-content-type-options"] == "nosniff"
+
+
+def test_a_number_without_end_is_not_found_and_an_unforeseen_error_keeps_its_policy(url, monkeypatch):
+    assert ask(url, "/thumb/" + "9" * 5000)[0] == 404
+    monkeypatch.setattr(Pages, "overview", lambda self: 1 / 0)
+    status, headers, body = ask(url, "/api/run")
+    assert status == 500
+    assert "ZeroDivisionError" in json.loads(body)["error"]
+    assert "default-src 'none'" in headers["content-security-policy"]
+
+
+def test_a_damaged_log_is_one_sentence_everywhere(run, url):
+    (run.folder / "edits.jsonl").write_text("{}\n")
+    for path in ("/api/run", "/api/clusters", "/export/clusters.csv"):
+        status, _, body = ask(url, path)
+        assert status == 400
+        assert "edits.jsonl" in json.loads(body)["error"]
 
 
 def test_static_files_are_asked_for_again_by_their_tag(url):

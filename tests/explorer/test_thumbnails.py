@@ -2,6 +2,7 @@
 
 import io
 import shutil
+import sqlite3
 import tarfile
 
 import numpy as np
@@ -68,6 +69,20 @@ def test_a_damaged_cache_is_made_anew(run):
     (run.folder / FILE).write_bytes(b"no database " * 1000)
     assert Thumbnails(run).get(0) is not None
     assert (run.folder / FILE).read_bytes().startswith(b"SQLite format 3")
+
+
+def test_a_cache_damaged_in_its_middle_or_of_another_kind_is_made_anew(run):
+    Thumbnails(run).many(range(120))
+    file = run.folder / FILE
+    content = bytearray(file.read_bytes())
+    content[4096:] = bytes(len(content) - 4096)
+    file.write_bytes(content)
+    assert sorted(Thumbnails(run).many(range(120))) == list(range(120))
+    file.unlink()
+    with sqlite3.connect(file) as other:
+        other.execute("CREATE TABLE thumbnails (something TEXT)")
+    other.close()
+    assert Thumbnails(run).get(0) is not None
 
 
 def test_a_run_that_cannot_be_written_has_thumbnails_all_the_same(run, monkeypatch):

@@ -11,8 +11,10 @@ from bitmosaic.bench.memory import PeakMemory
 from bitmosaic.binary_kmeans import BinaryKMeans
 from bitmosaic.codes import nearest_centers
 from bitmosaic.errors import ParameterError
+from bitmosaic.neighbours import nearest_codes
 
 FLIPPED = 0.1  # of the bits of a code differ from those of its planted center
+QUERIES = 10  # searches in each turn
 OURS, PEER = "bitmosaic", "faiss.IndexBinaryFlat"
 
 
@@ -89,6 +91,32 @@ def contest(codes, centers, repeats, n_threads, progress):
     result.same_distances = bool((far[:, 0] == distances).all())
     result.same_labels = bool((found[unique, 0] == labels[unique]).all())
     return result
+
+
+def search(codes, count, repeats, n_threads):
+    """The best milliseconds of each contestant to find the `count` nearest codes of one, and if both are as near."""
+    faiss = import_faiss("bench codes")
+    index = faiss.IndexBinaryFlat(8 * codes.shape[1])
+    index.add(codes)
+    contestants = {
+        OURS: lambda query: nearest_codes(codes, query, count, n_threads)[1],
+        PEER: lambda query: index.search(query[None], count)[0][0],
+    }
+    best, same = dict.fromkeys(contestants, np.inf), True
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(n_threads)
+    try:
+        for turn, query in enumerate(codes[:: max(1, len(codes) // (QUERIES * repeats))]):
+            found = {}
+            for name in list(contestants)[:: 1 if turn % 2 == 0 else -1]:
+                start = time.perf_counter()
+                found[name] = contestants[name](query)
+                if turn:  # compiled by then
+                    best[name] = min(best[name], 1000 * (time.perf_counter() - start))
+            same &= bool((found[OURS] == found[PEER]).all())
+    finally:
+        faiss.omp_set_num_threads(before)
+    return best, same
 
 
 def fit(codes, n_clusters, max_iter, n_threads):

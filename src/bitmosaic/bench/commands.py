@@ -173,6 +173,9 @@ def codes(
     same = {True: "the same", False: "[bold red]not the same[/]"}
     console.print(f"[bold]{contest.ratio:.1f}×[/] faiss.IndexBinaryFlat")
     console.print(f"distances {same[contest.same_distances]}, labels {same[contest.same_labels]}")
+    best, alike = code_bench.search(packed, min(24, rows), repeats, n_threads)
+    times = ", ".join(f"{name} {milliseconds:,.1f} ms" for name, milliseconds in best.items())
+    console.print(f"the 24 nearest codes of one: {times}; distances {same[alike]}")
     if fit:
         with console.status("Fitting …"):
             done = code_bench.fit(packed, clusters, max_iter, n_threads)
@@ -181,6 +184,31 @@ def codes(
             f"{done.n_iter} iterations, {done.peak_bytes / 1e6:,.0f} MB beside the codes' "
             f"{packed.nbytes / 1e6:,.0f} MB, {done.mean_distance:.2f} bits from the centers on average"
         )
+
+
+@bench.command()
+def pages(
+    run: Annotated[Path, typer.Argument(help="A run folder with pictures.")],
+    repeats: Annotated[int, typer.Option(min=1, help="Later visits of each page; the median counts.")] = 5,
+) -> None:
+    """How long a person waits for the pages of the explorer: from the click to the last picture on a screen of
+    1,280 × 800, in Chromium."""
+    from statistics import median
+
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from bitmosaic.bench.pages import measure
+    from bitmosaic.run import Run
+    from bitmosaic.terminal import progress_bars
+
+    with progress_bars(goes_on=False) as progress:
+        waits = measure(Run(run), repeats, progress)
+    table = Table("page", "first visit, seconds", "later visits", box=SIMPLE_HEAD)
+    for wait in waits:
+        table.add_row(wait.page, f"{wait.first:.2f}", f"{median(wait.later):.2f}")
+    Console().print(table)
 
 
 @bench.command()

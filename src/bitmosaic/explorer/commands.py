@@ -1,5 +1,6 @@
 """The commands that look at a run: explore, report, export. Heavy imports stay inside."""
 
+import importlib.util
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -8,7 +9,10 @@ from typing import Annotated, Any
 import typer
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder, as made by cluster or fit.")]
+Pictures = Annotated[Path | None, typer.Option(help="Where the pictures are now, if not where the run has read them.")]
 USUAL_PORT = 8420
+TABLES = (".csv", ".parquet")
+OWN_HOSTS, EVERYWHERE = ("127.0.0.1", "localhost", "::1"), ("0.0.0.0", "::")
 
 
 def explore(
@@ -20,6 +24,7 @@ def explore(
         str, typer.Option(help="The address to listen on. With another one, others on the network see the pictures.")
     ] = "127.0.0.1",
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+    source: Pictures = None,
 ) -> None:
     """A page over a run folder: look at clusters, name, merge and mend them.
 
@@ -30,22 +35,18 @@ def explore(
 
     from bitmosaic.terminal import progress_bars
 
-    _require_web("explore")
-    from bitmosaic.explorer.server import listen, make_app, serve
+    _require("explore", "starlette", "uvicorn", "plotly")
+    from bitmosaic.explorer.pages import Pages
+    from bitmosaic.explorer.server import make_app, serve
 
     with progress_bars(goes_on=True) as progress:
-        pages = _pages(run)
+        pages = Pages(_finished(run), source)
         pages.thumbnails.prepare(progress)
-    try:
-        listener = listen(host, USUAL_PORT if port is None else port)
-    except ValueError:
-        if port is not None:
-            raise
-        listener = listen(host, 0)
-    shown = f"[{host}]" if ":" in host else host
-    url = f"http://{shown}:{listener.getsockname()[1]}/"
+    listener = _listen(host, port)
+    names = _names(host)
+    url = f"http://{names[0]}:{listener.getsockname()[1]}/"
     typer.echo(f"Exploring {run}: {url}   (Ctrl-C to stop)")
-    if host not in ("127.0.0.1", "localhost", "::1"):
+    if host not in OWN_HOSTS:
         typer.secho(
             "Everybody who reaches this address can see the pictures and edit the clusters.", fg="yellow", err=True
         )
@@ -53,64 +54,76 @@ def explore(
     if browser:
         webbrowser.open(url)
     with suppress(KeyboardInterrupt):
-        serve(make_app(pages, (host,)), listener)
+        serve(make_app(pages, names), listener)
+
+
+def _listen(host: str, port: int | None) -> Any:
+    from bitmosaic.explorer.server import BusyPortError, listen
+
+    try:
+        return listen(host, USUAL_PORT if port is None else port)
+    except BusyPortError:
+        if port is not None:
+            raise
+        return listen(host, 0)
+
+
+def _names(host: str) -> tuple[str, ...]:
+    """Under which names a server on this host may be asked; the first is shown."""
+    import socket
+
+    if host in EVERYWHERE:
+        return socket.gethostname(), socket.getfqdn()
+    return (f"[{host}]" if ":" in host else host,)
 
 
 def report(
     run: RunFolder,
     out: Annotated[Path, typer.Option(help="The HTML file.")] = Path("report.html"),
-    max_mb: Annotated[
-        float, typer.Option(min=0.1, help="As many pictures go into it as fit into so many megabytes.")
-    ] = 20,
+    max_mb: Annotated[float, typer.Option(min=0.1, help="As many pictures go into it as fit into so many MB.")] = 20,
+    source: Pictures = None,
 ) -> None:
     """The same page as one HTML file that can be mailed: pictures inside, no network needed."""
     from bitmosaic.explorer.report import write_report
     from bitmosaic.terminal import progress_bars
 
-    _require_web("report")
+    _require("report", "jinja2")
     with progress_bars(goes_on=False) as progress:
-        written = write_report(_finished(run), out, int(max_mb * 1e6), progress)
+        written = write_report(_finished(run), out, int(max_mb * 1e6), progress, source)
     typer.echo(
-        f"{out}: {written.clusters:,} clusters, {written.pictures:,} pictures inside, {written.n_bytes / 1e6:.1f} MB"
+        f"{out}: {_counted(written.clusters, 'cluster')}, {_counted(written.pictures, 'picture')} inside, "
+        f"{written.n_bytes / 1e6:.1f} MB"
     )
 
 
 def export(
     run: RunFolder,
     out: Annotated[Path, typer.Argument(help="FILE.csv, FILE.parquet, or a new folder for a folder per cluster.")],
-    source: Annotated[
-        Path | None, typer.Option(help="Where the pictures are now, if not where the run has read them.")
-    ] = None,
+    source: Pictures = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """The clusters as edited in the explorer: a table, or a folder of links to the pictures of each cluster."""
     from dataclasses import asdict
 
-    from bitmosaic.explorer.clusters import Clusters, Pictures
+    from bitmosaic.explorer import clusters as current
     from bitmosaic.explorer.export import export_links, export_table
     from bitmosaic.terminal import progress_bars
 
-    clusters = Clusters(Pictures.of(_finished(run)))
-    edits = f"; {len(clusters.edits)} edits honoured" if clusters.edits else ""
-    if out.suffix:
+    clusters = current.Clusters(current.Pictures.of(_finished(run)))
+    edits = f"; {_counted(len(clusters.edits), 'edit')} honoured" if clusters.edits else ""
+    if out.suffix.lower() in TABLES:
         export_table(clusters, out)
         facts = {"pictures": len(clusters.labels), "clusters": len(clusters.numbers)}
-        words = f"{out}: {facts['pictures']:,} pictures in {facts['clusters']:,} clusters{edits}"
+        words = f"{out}: {_counted(facts['pictures'], 'picture')} in {_counted(facts['clusters'], 'cluster')}{edits}"
     else:
         with progress_bars(goes_on=False) as progress:
             made = export_links(clusters, out, source, progress)
         facts = asdict(made)
-        kind = f"{made.links:,} links" if made.links else f"{made.copies:,} copies"
-        words = f"{out}: {kind} in {made.folders:,} folders{edits}"
+        kind = f"{made.copies:,} copies" if made.copies else _counted(made.links, "link")
+        words = f"{out}: {kind} in {_counted(made.folders, 'folder')}{edits}"
         if made.missing:
             words += f"; {made.missing:,} pictures are not where they were"
     typer.echo(json.dumps(facts) if as_json else words)
-
-
-def _pages(folder: Path) -> Any:
-    from bitmosaic.explorer.pages import Pages
-
-    return Pages(_finished(folder))
 
 
 def _finished(folder: Path) -> Any:
@@ -124,11 +137,13 @@ def _finished(folder: Path) -> Any:
     return run
 
 
-def _require_web(command: str) -> None:
-    import importlib.util
-
+def _require(command: str, *packages: str) -> None:
     from bitmosaic.errors import MissingExtraError
 
-    missing = [name for name in ("starlette", "uvicorn", "plotly", "jinja2") if importlib.util.find_spec(name) is None]
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingExtraError(f"{command} needs {', '.join(missing)}: pip install 'bitmosaic[web]'")
+
+
+def _counted(number: int, one: str) -> str:
+    return f"{number:,} {one}{'' if number == 1 else 's'}"

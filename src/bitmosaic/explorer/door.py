@@ -5,6 +5,8 @@ reached the server under a name of its own (Host), and it cannot edit, because i
 """
 
 import ipaddress
+import logging
+import re
 import secrets
 from collections.abc import Iterable
 
@@ -13,6 +15,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LARGEST_EDIT = 16 * 2**20  # bytes
+LONGEST_PATH = 100
+HOST = re.compile(r"(\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<name>[\w.-]+))(:[0-9]{1,5})?")
 POLICY = (
     "default-src 'none'; script-src 'self'{eval}; style-src 'self'{inline}; img-src 'self' data: blob:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -47,13 +51,20 @@ class Door:
                 headers["Content-Security-Policy"] = PLOTLY_POLICY if scope["path"] == "/map" else STRICT_POLICY
             await send(message)
 
-        refusal = self._refusal(scope["method"], Headers(scope=scope))
-        await (refusal or self.app)(scope, receive, with_headers)
+        refusal = self._refusal(scope["method"], scope["path"], Headers(scope=scope))
+        try:
+            await (refusal or self.app)(scope, receive, with_headers)
+        except Exception as error:  # told here, so that this answer has its headers, too
+            logging.getLogger("uvicorn.error").exception("A request could not be answered.")
+            sentence = f"The explorer could not answer: {type(error).__name__}. The terminal tells more."
+            await _refused(500, sentence)(scope, receive, with_headers)
 
-    def _refusal(self, method: str, headers: Headers) -> JSONResponse | None:
+    def _refusal(self, method: str, path: str, headers: Headers) -> JSONResponse | None:
         host = headers.get("host", "")
         if not self._is_ours(host):
-            return _refused(421, f"This server answers under its own name only, not as {host!r:.80}.")
+            return _refused(421, f"This server answers as localhost, by number or as its --host, not as {host!r:.80}.")
+        if len(path) > LONGEST_PATH:
+            return _refused(404, "There is nothing here.")
         if method in ("GET", "HEAD"):
             return None
         origin = headers.get("origin")
@@ -70,11 +81,13 @@ class Door:
 
     def _is_ours(self, host: str) -> bool:
         """A number, which no foreign site can point elsewhere, or a name of ours. The port may be a tunnel's."""
-        name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+        found = HOST.fullmatch(host)
+        if found is None:
+            return False
         try:
-            ipaddress.ip_address(name)
+            ipaddress.ip_address(found["six"] or found["name"])
         except ValueError:
-            return name.lower() in self.names
+            return found["name"] is not None and found["name"].lower() in self.names
         return True
 
 

@@ -10,6 +10,10 @@ edits.jsonl has a first line that says which clusters it is for, and then an edi
 import hashlib
 import json
 import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.errors import BusyFolderError, FileFormatError, InvalidDataError
+from bitmosaic.errors import BitmosaicError, BusyFolderError, FileFormatError, InvalidDataError
 from bitmosaic.files import locked, sync_folder
 
 FILE = "edits.jsonl"
@@ -26,10 +30,16 @@ LONGEST_NAME = 120
 
 Edit = dict[str, Any]
 UNDO: Edit = {"do": "undo"}
+ACTIONS = {"name": ("cluster", "name"), "merge": ("clusters", "into"), "move": ("rows", "to"), "undo": ()}
+TRIES, PAUSE = 20, 0.05  # seconds between tries to lock the run folder
 
 
 class StaleEditError(BusyFolderError):
     """An edit of clusters that somebody else has changed since they were looked at."""
+
+
+class UnwritableLogError(BitmosaicError, OSError):
+    """A run folder in which nothing can be written."""
 
 
 @dataclass
@@ -58,6 +68,14 @@ class Edited:
         self.touched |= {number, *np.unique(self.labels[rows]).tolist()}
         self.labels[rows] = number
 
+    def concerned(self, edit: Edit) -> set[int]:
+        """The clusters that an edit changes."""
+        if edit["do"] == "name":
+            return {edit["cluster"]}
+        if edit["do"] == "merge":
+            return set(edit["clusters"])
+        return {edit["to"], *np.unique(self.labels[edit["rows"]]).tolist()}
+
     def check(self, edit: Any) -> Edit:
         """The edit as it goes into the log; an error if it makes no sense here. Moving `to` None makes a cluster."""
         match edit:
@@ -74,12 +92,15 @@ class Edited:
                 if len(set(numbers)) < 2:
                     raise InvalidDataError("Clusters are merged two at least; got one. Select another.")
                 return {"do": "merge", "clusters": sorted(set(numbers)), "into": int(into)}
-            case {"do": "move", "rows": [_, *_] as rows, "to": int() | None as to}:
+            case {"do": "move", "rows": [_, *_] as rows, "to": to} if to is None or type(to) is int:
                 if not all(type(row) is int and 0 <= row < len(self.labels) for row in rows):
                     raise InvalidDataError(f"Pictures have the numbers 0 to {len(self.labels) - 1}; got others.")
                 if to not in (None, self.n_numbers):
                     self._require_clusters([to])
-                return {"do": "move", "rows": sorted(set(rows)), "to": self.n_numbers if to is None else to}
+                others = sorted({row for row in rows if self.labels[row] != to})
+                if not others:
+                    raise InvalidDataError(f"Pictures are moved to another cluster; these are in cluster {to} already.")
+                return {"do": "move", "rows": others, "to": self.n_numbers if to is None else to}
         raise InvalidDataError(f"An edit names a cluster, merges some, moves pictures or is undone; got {edit!r:.80}.")
 
     def _require_clusters(self, numbers: list[Any]) -> None:
@@ -93,6 +114,7 @@ class EditLog:
 
     def __init__(self, folder: Path, labels: np.ndarray, n_clusters: int):
         self.path = folder / FILE
+        self._writing = threading.Lock()
         self.labels, self.n_clusters = labels, n_clusters
         self.head = {"format": FORMAT, "version": VERSION, "labels": hashlib.sha256(labels.tobytes()).hexdigest()}
 
@@ -102,12 +124,14 @@ class EditLog:
             lines = self.path.read_bytes().split(b"\n")[:-1]  # what follows the last newline was cut short
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise FileFormatError(f"{self.path} cannot be read ({error.strerror}). Move it away.") from error
         try:
             head, *entries = [json.loads(line) for line in lines] or [self.head]
         except (ValueError, RecursionError) as error:
             raise FileFormatError(f"{self.path} must hold one JSON object a line ({error}). Move it away.") from error
-        if not all(isinstance(entry, dict) for entry in entries):
-            raise FileFormatError(f"{self.path} must hold one JSON object a line. Move it away.")
+        if not all(isinstance(entry, dict) and set(entry) - {"at"} == _keys(entry) for entry in entries):
+            raise FileFormatError(f"{self.path} must hold one edit a line. Move it away.")
         if head != self.head:
             raise FileFormatError(
                 f"{self.path} holds edits of other clusters than those of this run, or of a newer bitmosaic. "
@@ -126,17 +150,59 @@ class EditLog:
         return state
 
     def append(self, edit: Any, version: int) -> None:
-        """Add an edit (or {"do": "undo"}) to clusters that were seen at this version."""
-        with locked(self.path.parent):
-            entries = self.entries()
-            if version != len(entries):
-                raise StaleEditError("Somebody else has edited these clusters meanwhile. Look at them again first.")
-            if edit == UNDO:
-                if not in_force(entries):
-                    raise InvalidDataError("There is no edit to take back.")
-            else:
-                edit = self.replay(entries).check(edit)
-            self._write(edit | {"at": datetime.now(UTC).isoformat(timespec="seconds")})
+        """Add an edit, or UNDO, to clusters that were seen at this version.
+
+        What others have added meanwhile is no obstacle if it concerns other clusters, and nothing was undone.
+        """
+        try:
+            with self._writing, self._locked():
+                entries = self.entries()
+                if edit == UNDO:
+                    if not in_force(entries):
+                        raise InvalidDataError("There is no edit to take back.")
+                    fits = version == len(entries)
+                else:
+                    state = self.replay(entries)
+                    fits = self._still_fits(edit, version, entries)
+                    edit = state.check(edit) if fits else edit
+                if not fits:
+                    raise StaleEditError("Somebody else has edited these clusters meanwhile. Look at them again first.")
+                self._write(edit | {"at": datetime.now(UTC).isoformat(timespec="seconds")})
+        except OSError as error:
+            if isinstance(error, BitmosaicError):
+                raise
+            raise UnwritableLogError(
+                f"Edits are kept in {self.path}, which cannot be written ({error.strerror}); nothing was changed."
+            ) from error
+
+    def _still_fits(self, edit: Any, version: int, entries: list[Edit]) -> bool:
+        """Whether what was added after `version` leaves the clusters of this edit alone."""
+        if version == len(entries):
+            return True
+        later = entries[version:]
+        if not 0 <= version < len(entries) or UNDO in later:
+            return False
+        state = self.replay(entries[:version])
+        ours = state.concerned(state.check(edit))
+        for other in later:
+            if ours & state.concerned(other):
+                return False
+            state.apply(other)
+        return True
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """The run folder to ourselves; other explorers need it for a moment only."""
+        with ExitStack() as stack:
+            for left in reversed(range(TRIES)):
+                try:
+                    stack.enter_context(locked(self.path.parent))
+                    break
+                except BusyFolderError:
+                    if not left:
+                        raise
+                    time.sleep(PAUSE)
+            yield
 
     def _write(self, entry: Edit) -> None:
         new = not self.path.exists()
@@ -178,6 +244,12 @@ def in_words(edit: Edit) -> str:
         count = len(edit["rows"])
         return f"{count:,} picture{'s' * (count > 1)} moved to cluster {edit['to']}"
     return "the last edit taken back"
+
+
+def _keys(entry: Edit) -> set[str]:
+    """What an edit of its kind says; nothing where there is no such kind."""
+    kind = entry.get("do")
+    return {"do", *ACTIONS[kind]} if isinstance(kind, str) and kind in ACTIONS else set()
 
 
 def _encodes(text: str) -> bool:

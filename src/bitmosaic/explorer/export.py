@@ -77,7 +77,10 @@ def export_links(clusters: Clusters, folder: Any, source: Any = None, progress: 
     run = clusters.pictures.run
     images = find_source(run.views_folder, progress) if source is None else open_images(source, progress)
     if images is None:
-        raise MissingFileError(f"The pictures of {run.folder} are not where they were. Say where they are now.")
+        raise MissingFileError(
+            f"Links need pictures; those of {run.folder} are not where they were, or there never were any. "
+            "Say where they are: --source PICTURES."
+        )
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InvalidDataError(f"Links go into a folder of their own; {folder} holds other things. Choose another.")
     targets, positions = _targets(clusters, folder), _positions(run.paths, images.paths)

@@ -13,7 +13,7 @@ class Job:
     def __init__(self, work: Callable[[Progress], Any]):
         self._work = work
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._begun = self._done = False
         self._result: Any = None
         self._error: Exception | None = None
         self.stage: tuple[str, int, int] = ("starting", 0, 0)
@@ -21,24 +21,27 @@ class Job:
     def ready(self) -> bool:
         """Whether the result is there; begins the work if nobody has yet."""
         with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, daemon=True)
-                self._thread.start()
-        if self._thread.is_alive():
+            if self._done:
+                return True
+            if self._error is not None:
+                error, self._error, self._begun = self._error, None, False  # the next one may try again
+                raise error
+            if not self._begun:
+                self._begun = True
+                threading.Thread(target=self._run, daemon=True).start()
             return False
-        if self._error is not None:
-            error, self._error, self._thread = self._error, None, None  # the next one may try again
-            raise error
-        return True
 
     def result(self) -> Any:
         return self._result
 
     def _run(self) -> None:
+        result, error = None, None
         try:
-            self._result = self._work(self._tell)
-        except Exception as error:
-            self._error = error
+            result = self._work(self._tell)
+        except Exception as problem:
+            error = problem
+        with self._lock:
+            self._result, self._error, self._done = result, error, error is None
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         self.stage = (stage, done, total)

@@ -12,6 +12,8 @@ from bitmosaic.files import whole_file
 from bitmosaic.run import Run
 from bitmosaic.threads import row_ranges
 
+VERSION = 1  # of how these things are computed: what another version has kept is not used
+
 
 def keep(run: Run, name: str, **arrays: Any) -> None:
     """Write NAME.npz into the run folder, if that can be written."""
@@ -32,7 +34,7 @@ def kept(run: Run, name: str, arrays: tuple[str, ...]) -> list[np.ndarray] | Non
 
 
 def _fingerprint(codes: np.ndarray) -> bytes:
-    digest = hashlib.blake2b(repr(codes.shape).encode(), digest_size=16)
+    digest = hashlib.blake2b(repr((VERSION, codes.shape)).encode(), digest_size=16)
     for rows in row_ranges(len(codes), 65_536):
         digest.update(np.ascontiguousarray(codes[rows]))
     return digest.digest()

@@ -30,10 +30,11 @@ Answer = dict[str, Any]
 class Pages:
     """A run folder, its edits and its thumbnails, for any number of threads that ask."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: Run, source: Any = None):
+        """`source`: where the pictures are now, if not where the run has read them."""
         self.run = run
         self.pictures = Pictures.of(run)
-        self.thumbnails = Thumbnails(run)
+        self.thumbnails = Thumbnails(run, source)
         self.places = Job(self._place)
         self.duplicate_groups = Job(self._find_duplicates)
         self._lock = threading.Lock()
@@ -137,6 +138,7 @@ class Pages:
         number, code = int(clusters.labels[row]), self.pictures.codes[row]
         members, position = clusters.members(number), clusters.position(row)
         nearest = clusters.nearest_clusters(code)
+        self.thumbnails.get(row)  # which tells the size of the picture
         size = self.thumbnails.size(row)
         return {
             "row": row,

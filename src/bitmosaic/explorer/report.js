@@ -43,7 +43,7 @@ function wireClusters() {
   const clusters = [...grid.children].map((card) => {
     const { number, size, tightness, purity } = card.dataset;
     const section = document.getElementById(`cluster-${number}`);
-    return { card, section, number: +number, size: +size, tightness: +tightness, purity: +purity, title: card.querySelector("h3").textContent };
+    return { card, section, number: +number, size: +size, tightness: +tightness, purity: +purity, title: card.querySelector("h3 a").textContent };
   });
   const sections = document.getElementById("sections");
   document.getElementById("sort").addEventListener("change", ({ target }) => {
@@ -57,7 +57,7 @@ function wireClusters() {
     let shown = 0;
     for (const cluster of clusters) {
       cluster.words ??= wordsOf(cluster);
-      const found = cluster.words.includes(text);
+      const found = String(cluster.number) === text || cluster.words.includes(text);
       cluster.card.hidden = cluster.section.hidden = !found;
       shown += found;
     }
@@ -65,11 +65,10 @@ function wireClusters() {
   });
 }
 
-/** Its name, its labels and the file names of its pictures. */
-function wordsOf({ card, section }) {
-  const own = section.querySelectorAll(".tiles [title]");
-  const labels = section.querySelectorAll(".labels .bar-name");
-  return [card.querySelector(".card-text"), ...labels].map((node) => node.textContent).concat([...own].map((node) => node.title)).join("\n").toLowerCase();
+/** Its name, its most common label and the paths of its pictures, which are the first lines of their titles. */
+function wordsOf({ card, section, title }) {
+  const paths = [...section.querySelectorAll(".tiles [title]")].map((node) => node.title.split("\n")[0]);
+  return [title, card.querySelector(".label")?.textContent ?? "", ...paths].join("\n").toLowerCase();
 }
 
 // ---- the map
@@ -93,12 +92,16 @@ function wireMap(data) {
   const tip = document.getElementById("tip");
   const view = { scale: 1, left: 0, top: 0 };
   let by = "cluster";
-  let [width, height] = [1, 1]; // px, of the whole map at scale 1
-  const place = (i) => [((x[i] + MARGIN) / WHOLE) * width * view.scale + view.left, (1 - (y[i] + MARGIN) / WHOLE) * height * view.scale + view.top];
+  let [width, height, side] = [1, 1, 1]; // px, of the box and of the square in its middle that is the map at scale 1
+  const place = (i) => [
+    (((x[i] + MARGIN) / WHOLE - 0.5) * side + width / 2) * view.scale + view.left,
+    ((0.5 - (y[i] + MARGIN) / WHOLE) * side + height / 2) * view.scale + view.top,
+  ];
 
   function draw() {
     const dense = window.devicePixelRatio || 1;
     [width, height] = [plot.clientWidth, plot.clientHeight];
+    side = Math.min(width, height);
     [canvas.width, canvas.height] = [Math.round(width * dense), Math.round(height * dense)];
     context.setTransform(dense, 0, 0, dense, 0, 0);
     context.globalAlpha = 0.75;
@@ -148,7 +151,7 @@ function wireMap(data) {
     if (i < 0) return;
     const lines = [sides.cluster.groups[sides.cluster.of[i]].title];
     if (sides.label) lines.push(sides.label.groups[sides.label.of[i]].title);
-    tip.replaceChildren(...lines.map((line, k) => Object.assign(document.createElement(k ? "span" : "strong"), { textContent: line, dir: "auto" })));
+    tip.replaceChildren(...lines.map((line, k) => Object.assign(document.createElement(k ? "span" : "strong"), { className: "clamped", textContent: line, dir: "auto" })));
     const beside = left + 16 + tip.offsetWidth > width ? left - 16 - tip.offsetWidth : left + 16;
     tip.style.transform = `translate(${Math.max(0, beside)}px, ${Math.max(0, Math.min(top, height - tip.offsetHeight))}px)`;
   }

@@ -58,9 +58,14 @@ class Report:
     clusters: int
 
 
-def write_report(run: Run, path: Any, max_bytes: int = MAX_BYTES, progress: Progress = quiet) -> Report:
-    """The clusters as edited, as one HTML file of at most `max_bytes` with as many pictures as fit and help."""
-    template, pages = report_template(), Pages(run)
+def write_report(
+    run: Run, path: Any, max_bytes: int = MAX_BYTES, progress: Progress = quiet, source: Any = None
+) -> Report:
+    """The clusters as edited, as one HTML file of at most `max_bytes` with as many pictures as fit and help.
+
+    `source`: where the pictures are now, if not where the run has read them.
+    """
+    template, pages = report_template(), Pages(run, source)
     pages.thumbnails.prepare(progress)
     content = Content(pages, progress)
     room, html = 0.97 * max_bytes, b""
@@ -101,7 +106,8 @@ class Plan:
             each = min(MOST_EACH, int(min(pictures - 2 * listed, MOST_PICTURES) / clusters))
             if each >= FEW:
                 break
-        return cls(clusters, side, each - each // 5, each // 5, listed, points)
+        far = min(each // 5, max(0, each - FEW))  # a card shows the most central
+        return cls(clusters, side, each - far, far, listed, points)
 
 
 class Content:
@@ -179,9 +185,9 @@ class Content:
         return {"number": number, "name": self.clusters.names.get(number)}
 
     def _words(self, row: int) -> str:
-        words = [readable(self.pages.pictures.paths[row]), f"{bits(self.clusters.distances[row])} off center"]
+        path, off = readable(self.pages.pictures.paths[row]), f"{bits(self.clusters.distances[row])} off center"
         label = self.pages.pictures.label(row)
-        return " · ".join(words if label is None else [*words, readable(label)])
+        return f"{path}\n{off}" if label is None else f"{path}\n{off} · {readable(label)}"
 
     # ---- pictures
 

@@ -76,7 +76,7 @@ def report_template() -> Any:
         "counted": lambda number, one: f"{number:,} {one}{'' if number == 1 else 's'}",
         "drawn": _drawn_histogram,
         "file_name": lambda path: readable(path.rpartition("/")[2], 60),
-        "percent": lambda share: f"{share:.1%}",
+        "percent": percent,
         "readable": readable,
         "title": cluster_title,
         "whole": "{:,}".format,
@@ -99,6 +99,10 @@ def policy_source(text: str) -> str:
 def bits(distance: float) -> str:
     number = f"{distance:.1f}".removesuffix(".0")
     return f"{number} bit" if number == "1" else f"{number} bits"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}\u00a0%"
 
 
 def cluster_title(cluster: dict[str, Any]) -> str:

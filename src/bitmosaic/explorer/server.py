@@ -1,13 +1,17 @@
 """The explorer: pages over a run folder, for a browser on this machine. Nothing in a URL is a path."""
 
+import errno
 import hashlib
 import html
 import importlib.util
 import io
 import json
+import re
 import secrets
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,12 +24,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from bitmosaic.errors import BitmosaicError, MissingExtraError, MissingFileError, ParameterError
+from bitmosaic.errors import BitmosaicError, BusyFolderError, MissingExtraError, MissingFileError, ParameterError
+from bitmosaic.explorer.clusters import Clusters
 from bitmosaic.explorer.door import Door
-from bitmosaic.explorer.edits import StaleEditError
 from bitmosaic.explorer.export import table as table_of
 from bitmosaic.explorer.jobs import Job
 from bitmosaic.explorer.pages import Pages
+from bitmosaic.images import display_path
 from bitmosaic.run import TABLE_WRITERS
 
 PAGES = {
@@ -41,17 +46,21 @@ TABLES = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.p
 FOREVER, ASK_AGAIN = "private, max-age=31536000, immutable", "no-cache"
 
 
+class BusyPortError(ParameterError):
+    """A port that another program listens on."""
+
+
 def make_app(pages: Pages, names: tuple[str, ...] = ()) -> Starlette:
     """The application for one run; `names` are host names it may be asked under, besides localhost and addresses."""
     token = secrets.token_urlsafe(32)
     key = hashlib.sha256(repr(pages.run.manifest["arguments"]).encode()).hexdigest()[:12]
     shell = (files("bitmosaic.explorer") / "static" / "shell.html").read_text(encoding="utf-8")
-    title = f"{pages.run.folder.resolve().name} · bitmosaic"
+    name = display_path(pages.run.folder.resolve().name)
+    facts = {"token": token, "key": key, "title": f"{name} · bitmosaic", "name": name}
 
-    def page(name: str) -> Callable[[Request], Response]:
-        text = shell
-        for place, value in (("page", name), ("token", token), ("key", key), ("title", title)):
-            text = text.replace(f"{{{{{place}}}}}", html.escape(value))
+    def page(kind: str) -> Callable[[Request], Response]:
+        values = facts | {"page": kind}
+        text = re.sub(r"{{(\w+)}}", lambda place: html.escape(values[place[1]]), shell)
         return lambda request: Response(text, media_type="text/html", headers={"Cache-Control": "no-store"})
 
     def part(request: Request, count: int) -> tuple[int, int]:
@@ -79,10 +88,8 @@ def make_app(pages: Pages, names: tuple[str, ...] = ()) -> Starlette:
         kind = request.path_params["kind"]
         if kind not in TABLES:
             return JSONResponse({"error": "Tables are exported as csv or parquet."}, 404)
-        file = io.BytesIO()
-        TABLE_WRITERS[kind](file, table_of(pages.clusters))
         name = {"Content-Disposition": f'attachment; filename="clusters.{kind}"'}
-        return Response(file.getvalue(), media_type=TABLES[kind], headers=name)
+        return _answer(lambda: Response(_table_bytes(pages.clusters, kind), media_type=TABLES[kind], headers=name))
 
     def thumbnail(request: Request) -> Response:
         return _jpeg(pages.thumbnails.get, request.path_params["row"], len(pages.pictures))
@@ -99,7 +106,7 @@ def make_app(pages: Pages, names: tuple[str, ...] = ()) -> Starlette:
         Route("/image/{row:int}", image),
         Route("/static/{name:str}", _static),
     ]
-    handlers = {404: _not_found, 500: _failed}
+    handlers = {404: _not_found}
     return Starlette(
         routes=routes, middleware=[Middleware(Door, token=token, names=names)], exception_handlers=handlers
     )
@@ -110,18 +117,39 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise BusyPortError(f"The explorer needs a free port; {port} is taken. Try --port 0.") from error
         raise ParameterError(
-            f"The explorer needs a free port; {host}:{port} is not ({error}). Try --port 0."
+            f"The explorer listens on an address of this machine; {host}:{port} cannot be had ({error.strerror})."
         ) from error
 
 
 def serve(app: Starlette, listener: socket.socket) -> None:
     """Answer until interrupted."""
+    _server(app).run(sockets=[listener])
+
+
+@contextmanager
+def served(pages: Pages, names: tuple[str, ...] = ()) -> Iterator[str]:
+    """Answer on a free port of this machine meanwhile; gives the address."""
+    server = _server(make_app(pages, names))
+    with listen("127.0.0.1", 0) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def _server(app: Starlette) -> Any:
     import uvicorn
 
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none")
-    uvicorn.Server(config).run(sockets=[listener])
+    return uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none")
+    )
 
 
 # ---- requests
@@ -145,6 +173,12 @@ def _edit_and_version(body: bytes) -> tuple[Any, int]:
 # ---- responses
 
 
+def _table_bytes(clusters: Clusters, kind: str) -> bytes:
+    file = io.BytesIO()
+    TABLE_WRITERS[kind](file, table_of(clusters))
+    return file.getvalue()
+
+
 def _when_ready(job: Job, answer: Callable[[], Any]) -> Any:
     if job.ready():
         return answer()
@@ -157,7 +191,7 @@ def _answer(work: Callable[[], Any]) -> Response:
         answer = work()
     except MissingFileError as error:
         return JSONResponse({"error": str(error)}, 404)
-    except StaleEditError as error:
+    except BusyFolderError as error:  # a stale edit, too
         return JSONResponse({"error": str(error)}, 409)
     except BitmosaicError as error:
         return JSONResponse({"error": str(error)}, 400)
@@ -203,7 +237,3 @@ def _plotly() -> Path:
 
 def _not_found(request: Request, error: Any) -> Response:
     return JSONResponse({"error": "There is nothing here."}, 404)
-
-
-def _failed(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": f"The explorer could not answer: {type(error).__name__}."}, 500)

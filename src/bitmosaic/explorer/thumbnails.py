@@ -10,11 +10,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from bitmosaic.images import ImageSource, Progress, quiet
+from bitmosaic.images import ImageSource, Progress, open_images, quiet
 from bitmosaic.images.decode import shrink
 from bitmosaic.images.tars import CompressedTarSource
 from bitmosaic.pipeline import find_source
@@ -28,8 +29,9 @@ AT_ONCE = 1024
 class Thumbnails:
     """The pictures of one run. Any thread may ask."""
 
-    def __init__(self, run: Run):
-        self.run = run
+    def __init__(self, run: Run, source: Any = None):
+        """`source`: where the pictures are now, if not where the run has read them."""
+        self.run, self._place = run, source
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._source: ImageSource | None = None
         self._positions: dict[str, int] = {}
@@ -86,10 +88,15 @@ class Thumbnails:
         """Where the pictures are; opened when first needed, because that may mean to search a large folder."""
         with self._opening:
             if not self._looked:
-                self._source = find_source(self.run.views_folder, progress)
+                self._source = self._open_source(progress)
                 self._positions = {} if self._source is None else {p: i for i, p in enumerate(self._source.paths)}
                 self._looked = True
         return self._source
+
+    def _open_source(self, progress: Progress) -> ImageSource | None:
+        if self._place is not None:
+            return open_images(self._place, progress)
+        return find_source(self.run.views_folder, progress)
 
     def _make(self, rows: list[int], progress: Progress) -> Iterator[tuple[int, int, int, bytes]]:
         source = self.source() if rows else None
@@ -109,23 +116,35 @@ class Thumbnails:
     # ---- the file
 
     def _open(self) -> sqlite3.Connection:
-        """The cache in the run folder; one in memory where that cannot be written, a new one where it is damaged."""
-        path = self.run.folder / FILE
+        """The cache in the run folder; one in memory where that cannot be written."""
         try:
-            return _connect(path)
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                return _connect(":memory:")
-            path.unlink()
-            return _connect(path)
+            return _connect(self.run.folder / FILE)
+        except sqlite3.OperationalError:
+            return _connect(":memory:")
+        except sqlite3.DatabaseError:
+            return self._anew()
+
+    def _anew(self) -> sqlite3.Connection:
+        """A new cache instead of a damaged one."""
+        try:
+            (self.run.folder / FILE).unlink()
+            return _connect(self.run.folder / FILE)
+        except (OSError, sqlite3.DatabaseError):
+            return _connect(":memory:")
 
     def _query(self, question: str, values: Iterable[object] = ()) -> list:
         with self._lock:
-            return self._file.execute(question, tuple(values)).fetchall()
+            try:
+                return self._file.execute(question, tuple(values)).fetchall()
+            except sqlite3.OperationalError:  # another explorer is writing
+                return []
+            except sqlite3.DatabaseError:
+                self._file = self._anew()
+                return []
 
     def _write(self, made: list[tuple[int, int, int, bytes]], complete: bool = False) -> None:
         # A full disk or a folder that cannot be written costs time, and nothing else.
-        with suppress(sqlite3.OperationalError), self._lock, self._file:
+        with suppress(sqlite3.DatabaseError), self._lock, self._file:
             self._file.executemany("INSERT OR REPLACE INTO thumbnails VALUES (?, ?, ?, ?)", made)
             if complete:
                 self._file.execute("INSERT OR REPLACE INTO facts VALUES ('complete', 'yes')")
@@ -138,6 +157,9 @@ def _connect(path: Path | str) -> sqlite3.Connection:
         file.execute(
             "CREATE TABLE IF NOT EXISTS thumbnails (row INTEGER PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB)"
         )
+    columns = [column for _, column, *_ in file.execute("PRAGMA table_info(thumbnails)")]
+    if columns != ["row", "width", "height", "jpeg"]:
+        raise sqlite3.DatabaseError("a table of another kind")
     return file
 
 

@@ -3,6 +3,9 @@
 import { el, svg } from "./dom.js";
 import { bits, count, tidy } from "./words.js";
 
+/** A chart with its heading. */
+export const panel = (title, content) => el("section.panel", {}, el("h2", {}, title), content);
+
 /** Bars below each other: [{label, share (0…1), text, href?, note?, rank?: main or less}]; `lines`: one line each. */
 export function bars(items, { lines = false } = {}) {
   return el(lines ? "ul.bars.lines" : "ul.bars", {}, items.map(bar));

@@ -67,11 +67,12 @@ function open(title, clusters, resolve) {
 }
 
 function choice(cluster, finish) {
+  const title = clusterTitle(cluster);
   const facts = [cluster.label, count(cluster.size, "picture")].filter(Boolean).join(" · ");
   return el(
     "button.choice",
-    { type: "button", data: { cluster: cluster.number }, onclick: () => finish(cluster.number) },
+    { type: "button", title, data: { cluster: cluster.number }, onclick: () => finish(cluster.number) },
     el("span.shot", {}, cluster.central.slice(0, 1).map((row) => thumb({ row, cluster }))),
-    el("span", {}, el("strong", {}, clusterTitle(cluster)), el("small", {}, facts)),
+    el("span", {}, el("strong", {}, title), el("small", {}, facts)),
   );
 }

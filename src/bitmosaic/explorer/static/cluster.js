@@ -1,7 +1,7 @@
 // A cluster: its name and numbers, the clusters nearest to it, and all its pictures from the center outwards.
 
 import { get } from "./api.js";
-import { bars, histogram } from "./charts.js";
+import { bars, histogram, panel } from "./charts.js";
 import { el } from "./dom.js";
 import { merge, rename } from "./edits.js";
 import { bind } from "./keys.js";
@@ -11,6 +11,7 @@ import { thumb } from "./thumbs.js";
 import { bits, clusterTitle, count, percent, tidy } from "./words.js";
 
 const PAGE = 300;
+const LONGEST_NAME = 120;
 
 export async function show({ run, signal }) {
   const number = Number(location.pathname.split("/").pop());
@@ -22,7 +23,7 @@ export async function show({ run, signal }) {
       "div.cluster-page",
       {},
       el("div.charts", {}, ...charts(cluster, signal)),
-      el(
+      cluster.nearest.length > 0 && el(
         "aside.nearest",
         { testid: "nearest", "aria-label": "Nearest clusters" },
         el("h2", {}, "Nearest clusters"),
@@ -47,6 +48,8 @@ function numbers(cluster) {
 
 // ---- its name
 
+let editName = () => {}; // opens the form of the page as it is shown now, which a failed edit may have built anew
+
 function heading(cluster) {
   const title = clusterTitle(cluster);
   const box = el("div.heading");
@@ -56,24 +59,24 @@ function heading(cluster) {
     "✎",
   );
   const plain = () => box.replaceChildren(el("h1", {}, title), button);
-  const edit = () => {
-    const form = renameForm(cluster, plain);
+  editName = (typed = cluster.name ?? "") => {
+    const form = renameForm(cluster, typed, plain);
     box.replaceChildren(form);
     form.querySelector("input").select();
   };
-  button.addEventListener("click", edit);
-  bind(["r"], "Rename the cluster", edit);
+  button.addEventListener("click", () => editName());
+  bind(["r"], "Rename the cluster", () => editName());
   plain();
   return box;
 }
 
-function renameForm(cluster, cancel) {
+function renameForm(cluster, typed, cancel) {
   const input = el(
     "input",
     {
-      value: cluster.name ?? "",
+      value: typed,
       placeholder: `Cluster ${cluster.number}`,
-      maxLength: 200,
+      maxLength: LONGEST_NAME,
       "aria-label": "Name of the cluster",
       autocomplete: "off",
     },
@@ -82,7 +85,7 @@ function renameForm(cluster, cancel) {
     event.preventDefault();
     const name = input.value.trim();
     if (name === (cluster.name ?? "")) cancel();
-    else await rename(cluster.number, name);
+    else if (!(await rename(cluster.number, name))) editName(name);
   };
   input.addEventListener("keydown", (event) => event.key === "Escape" && cancel());
   return el(
@@ -103,8 +106,6 @@ function charts(cluster, signal) {
   if (cluster.labels.length) panels.push(panel("True labels inside", labels(cluster)));
   return panels;
 }
-
-const panel = (title, content) => el("section.panel", {}, el("h2", {}, title), content);
 
 function labels({ labels: inside, size }) {
   const items = inside.map(({ label, count: n }, i) =>
@@ -144,9 +145,13 @@ function nearby(cluster, other) {
     el(
       "div",
       {},
-      el("h3", {}, el("a", { href: `/cluster/${other.number}` }, title)),
+      el("h3.clamped", { title }, el("a", { href: `/cluster/${other.number}` }, title)),
       el("p.muted", {}, [`${tidy(other.distance)} bits away`, other.label].filter(Boolean).join(" · ")),
-      el("button.small", { type: "button", testid: "merge", onclick: mergeInto }, `Merge into ${title}`),
+      el(
+        "button.small",
+        { type: "button", testid: "merge", title: `Merge into ${title}`, onclick: mergeInto },
+        el("span.clamped", {}, `Merge into ${title}`),
+      ),
     ),
   );
 }

@@ -207,6 +207,12 @@ export class Gallery {
     event.preventDefault();
   }
 
+  /** From the picture in focus to another, or to the one that was in focus last. */
+  step(by) {
+    const tile = document.activeElement?.closest(".tile");
+    return this.element.isConnected && this.#goTo(tile ? Number(tile.dataset.index) + by : this.anchor);
+  }
+
   #goTo(index) {
     if (index < 0 || index >= this.list.total) return;
     const y = this.#place(index).y + this.element.getBoundingClientRect().top;

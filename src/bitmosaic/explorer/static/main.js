@@ -47,7 +47,6 @@ function afterLayout(action) {
 function fillHeader(run) {
   follow(run.edits);
   expectPictures(run);
-  document.getElementById("run-name").textContent = run.name;
   document.getElementById("undo-what").textContent = run.edits.last ? `: ${run.edits.last}` : "";
   const button = document.getElementById("undo");
   button.disabled = !run.edits.last;

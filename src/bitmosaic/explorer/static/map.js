@@ -46,7 +46,7 @@ export async function show({ run, signal }) {
       el("h1", {}, "Map"),
       el("p.muted", {}, note),
       el("div.spring"),
-      colourSwitch(map, draw),
+      map.labels && colourSwitch(draw),
       toolSwitch(plot),
     ),
     el("div.map-page", {}, el("div.plot-box", {}, plot), side),
@@ -150,8 +150,8 @@ function tooltip(plot) {
     const box = plot.getBoundingClientRect();
     card.replaceChildren(
       el("span.shot", {}, thumb(picture)),
-      el("strong", {}, clusterTitle(picture.cluster)),
-      el("span.muted", {}, picture.label ?? `picture ${picture.row}`),
+      el("strong.clamped", {}, clusterTitle(picture.cluster)),
+      el("span.muted.clamped", {}, picture.label ?? `picture ${picture.row}`),
     );
     card.hidden = false;
     const right = clientX - box.left + 16;
@@ -162,8 +162,8 @@ function tooltip(plot) {
   return { show, hide: () => (card.hidden = true) };
 }
 
-function colourSwitch(map, draw) {
-  const options = { cluster: "Clusters", ...(map.labels ? { label: "Labels" } : {}) };
+function colourSwitch(draw) {
+  const options = { cluster: "Clusters", label: "Labels" };
   return choiceOf("Colour by", options, kept.colour, (colour) => ((kept.colour = colour), draw()));
 }
 

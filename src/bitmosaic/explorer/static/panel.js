@@ -23,6 +23,8 @@ export function galleryPanel({ title, note, list, sections, badge, home = null, 
   gallery.choose(chosen);
   bind(["Escape"], "Give up the choice", () => gallery.choose([]));
   mention(["Shift + click", "Ctrl + click"], "Choose pictures: a range, or one more");
+  bind(["j"], "Next picture", () => gallery.step(1));
+  bind(["k"], "Picture before", () => gallery.step(-1));
   mention(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"], "In a gallery: to the next picture; x chooses it");
   return el(
     "section.gallery-panel",

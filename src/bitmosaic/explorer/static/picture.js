@@ -1,7 +1,7 @@
 // A picture: itself, its code, the clusters and the pictures nearest to it.
 
 import { get, imageUrl, thumbUrl } from "./api.js";
-import { barcode, bars } from "./charts.js";
+import { barcode, bars, panel } from "./charts.js";
 import { chooseCluster } from "./choose.js";
 import { el } from "./dom.js";
 import { move } from "./edits.js";
@@ -39,8 +39,6 @@ export async function show({ run, signal }) {
     neighbours,
   ];
 }
-
-const panel = (title, content) => el("section.panel", {}, el("h2", {}, title), content);
 
 /** The thumbnail at once, then the picture in the same box. */
 function stage(picture, cluster, facts) {

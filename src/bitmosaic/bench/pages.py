@@ -1,0 +1,64 @@
+"""The explorer's pages in a real browser: how long a person waits until a page shows its pictures."""
+
+import shutil
+from dataclasses import dataclass
+
+import numpy as np
+
+from bitmosaic.errors import MissingExtraError, MissingFileError
+from bitmosaic.explorer.pages import Pages
+from bitmosaic.images import Progress
+from bitmosaic.run import Run
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+SCREEN = {"width": 1280, "height": 800}
+# Every picture that is on the screen has been drawn, and there is one at least.
+DRAWN = """() => {
+  const thumbs = [...document.images].filter((image) => image.src.includes("/thumb/"));
+  const seen = thumbs.filter((image) => image.getBoundingClientRect().top < innerHeight);
+  return seen.length > 0 && seen.every((image) => image.complete) ? performance.now() : 0;
+}"""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Seconds from the click to the last picture on the screen, of each visit."""
+
+    page: str
+    first: float  # with an empty cache
+    later: list[float]
+
+
+def measure(run: Run, repeats: int, progress: Progress) -> list[Wait]:
+    """The overview, the largest cluster and one of its pictures, as a browser shows them."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError as error:
+        raise MissingExtraError("bench pages needs playwright: pip install playwright") from error
+    browser_path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser_path is None:
+        raise MissingFileError("bench pages needs Chromium, and there is none on the PATH. Install it.")
+    from bitmosaic.explorer.server import served
+
+    pages = Pages(run)
+    pages.thumbnails.prepare(progress)
+    pages.warm_up()
+    largest = int(np.argmax(pages.clusters.sizes))
+    picture = int(pages.clusters.members(largest)[0])
+    paths = {"overview": "/", "largest cluster": f"/cluster/{largest}", "a picture": f"/picture/{picture}"}
+    waits = []
+    with served(pages) as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        for done, (name, path) in enumerate(paths.items()):
+            progress("visiting", done, len(paths))
+            visitor = browser.new_context(viewport=SCREEN)  # type: ignore[arg-type]
+            page = visitor.new_page()
+            page.goto("about:blank")
+            times = []
+            for _ in range(repeats + 1):
+                page.goto(url + path, wait_until="commit")
+                times.append(page.wait_for_function(DRAWN).json_value() / 1000)
+            waits.append(Wait(name, times[0], times[1:]))
+            visitor.close()
+        browser.close()
+    return waits

@@ -1,0 +1,79 @@
+"""Work that is done once while others ask how far it is."""
+
+import threading
+import time
+
+import pytest
+
+from bitmosaic.explorer.jobs import Job
+
+
+def wait(job):
+    while not job.ready():
+        time.sleep(0.001)
+
+
+def test_work_is_done_once_however_many_ask():
+    calls = []
+    job = Job(lambda progress: calls.append(1) or time.sleep(0.05) or "done")
+    threads = [threading.Thread(target=wait, args=(job,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert job.result() == "done"
+    assert calls == [1]
+
+
+def test_how_far_it_is_can_be_asked():
+    go_on = threading.Event()
+
+    def work(progress):
+        progress("halfway", 1, 2)
+        go_on.wait()
+
+    job = Job(work)
+    assert not job.ready()
+    while job.stage == ("starting", 0, 0):
+        time.sleep(0.001)
+    assert job.stage == ("halfway", 1, 2)
+    go_on.set()
+    wait(job)
+
+
+def test_a_failure_is_told_once_and_then_tried_again():
+    tries = []
+
+    def work(progress):
+        tries.append(1)
+        if len(tries) == 1:
+            raise ValueError("no")
+        return "yes"
+
+    job = Job(work)
+    with pytest.raises(ValueError, match="no"):
+        wait(job)
+    wait(job)
+    assert job.result() == "yes"
+
+
+def test_a_job_that_always_fails_is_never_ready_for_anybody():
+    def work(progress):
+        raise ValueError("no")
+
+    job, seen = Job(work), []
+
+    def ask():
+        for _ in range(300):
+            try:
+                seen.append(job.ready())
+            except ValueError:
+                seen.append("told")
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert True not in seen
+    assert "told" in seen

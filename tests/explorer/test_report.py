@@ -257,6 +257,7 @@ def test_where_no_picture_fits_names_stand_in_their_places(run, tmp_path):
     assert "Pictures did not fit into so small a file." in page.texts["main"]
     assert "not at their place any more" not in page.texts["main"]
     assert page.texts["cards"].count(".png") >= 3 * 7  # a mosaic of eight each; one name ends otherwise
+    assert all(page.texts[f"cluster-{number}"].count(".png") >= 7 for number in range(3))
 
 
 def test_a_report_that_cannot_be_written_says_so(run, tmp_path):

@@ -20,7 +20,7 @@ function bar({ label, share, text, href, note, rank }) {
     el("span.bar-name", {}, name),
     el("span.bar-text", {}, text),
     el("span.bar-track", { "aria-hidden": true }, el("span", { style: { width: `${Math.max(0.5, 100 * share)}%` } })),
-    note && el("small.muted", {}, note),
+    note && el("small.muted.clamped", { title: note }, note),
   );
 }
 

@@ -106,7 +106,8 @@ function mergeBar(clear) {
   const doMerge = () => merge(clusters.map(({ number }) => number), Number(into.value));
   const show = (now) => {
     clusters = [...now].sort((a, b) => b.size - a.size);
-    button.textContent = `Merge ${count(clusters.length, "cluster")}`;
+    const [many, unit] = count(clusters.length, "cluster").split(" ");
+    button.replaceChildren(`Merge ${many}`, el("span.unit", {}, unit));
     button.disabled = clusters.length < 2;
     into.replaceChildren(...clusters.map((cluster) => el("option", { value: cluster.number }, clusterTitle(cluster))));
     element.hidden = !clusters.length;

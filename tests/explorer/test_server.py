@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import socket
 from urllib.parse import quote, urlsplit
 
 import numpy as np
@@ -263,6 +264,11 @@ def test_static_files_are_asked_for_again_by_their_tag(url):
     status, _, nothing = ask(url, "/static/main.js", **{"If-None-Match": headers["etag"]})
     assert (status, nothing) == (304, b"")
     assert b"Plotly" in ask(url, "/static/plotly.js")[2] or b"plotly" in ask(url, "/static/plotly.js")[2]
+
+
+def test_answers_do_not_wait_for_each_other_s_acknowledgement():
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_port_that_is_taken_is_one_sentence():

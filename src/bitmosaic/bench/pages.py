@@ -25,7 +25,7 @@ class Wait:
     """Seconds from the click to the last picture on the screen, of each visit."""
 
     page: str
-    first: float  # with an empty cache
+    first: float  # with an empty cache, or after the overview
     later: list[float]
 
 
@@ -53,7 +53,7 @@ def measure(run: Run, repeats: int, progress: Progress) -> list[Wait]:
             progress("visiting", done, len(paths))
             visitor = browser.new_context(viewport=SCREEN)  # type: ignore[arg-type]
             page = visitor.new_page()
-            page.goto("about:blank")
+            page.goto("about:blank" if path == "/" else url, wait_until="networkidle")
             times = []
             for _ in range(repeats + 1):
                 page.goto(url + path, wait_until="commit")

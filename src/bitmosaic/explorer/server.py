@@ -41,6 +41,7 @@ PAGES = {
     "/duplicates": "duplicates",
     "/outliers": "outliers",
 }
+PAGE_MODULES = {"duplicates": "lists", "outliers": "lists"}  # the others have modules of their own names
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 TABLES = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 FOREVER, ASK_AGAIN = "private, max-age=31536000, immutable", "no-cache"
@@ -59,8 +60,10 @@ def make_app(pages: Pages, names: tuple[str, ...] = ()) -> Starlette:
     facts = {"token": token, "key": key, "title": f"{name} · bitmosaic", "name": name}
 
     def page(kind: str) -> Callable[[Request], Response]:
-        values = facts | {"page": kind}
-        text = re.sub(r"{{(\w+)}}", lambda place: html.escape(values[place[1]]), shell)
+        values = {name: html.escape(value) for name, value in (facts | {"page": kind}).items()}
+        links = (f'<link rel="modulepreload" href="/static/{name}">' for name in _modules(PAGE_MODULES.get(kind, kind)))
+        values["modules"] = "\n  ".join(links)
+        text = re.sub(r"{{(\w+)}}", lambda place: values[place[1]], shell)
         return lambda request: Response(text, media_type="text/html", headers={"Cache-Control": "no-store"})
 
     def part(request: Request, count: int) -> tuple[int, int]:
@@ -91,11 +94,16 @@ def make_app(pages: Pages, names: tuple[str, ...] = ()) -> Starlette:
         name = {"Content-Disposition": f'attachment; filename="clusters.{kind}"'}
         return _answer(lambda: Response(_table_bytes(pages.clusters, kind), media_type=TABLES[kind], headers=name))
 
-    def thumbnail(request: Request) -> Response:
-        return _jpeg(pages.thumbnails.get, request.path_params["row"], len(pages.pictures))
+    async def thumbnail(request: Request) -> Response:
+        row, content = request.path_params["row"], None
+        if row < len(pages.pictures):
+            content = pages.thumbnails.made(row)  # in less time than it takes to wake a thread
+            content = content or await run_in_threadpool(pages.thumbnails.get, row)
+        return _jpeg(content, row)
 
     def image(request: Request) -> Response:
-        return _jpeg(pages.thumbnails.large, request.path_params["row"], len(pages.pictures))
+        row = request.path_params["row"]
+        return _jpeg(pages.thumbnails.large(row) if row < len(pages.pictures) else None, row)
 
     routes = [Route(path, page(name)) for path, name in PAGES.items()]
     routes += [Route(path, lambda r, answer=answer: _answer(lambda: answer(r))) for path, answer in answers.items()]
@@ -116,7 +124,9 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or every answer waits 40 ms
+        return listener
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise BusyPortError(f"The explorer needs a free port; {port} is taken. Try --port 0.") from error
@@ -200,8 +210,7 @@ def _answer(work: Callable[[], Any]) -> Response:
     return JSONResponse(answer, headers={"Cache-Control": "no-store"})
 
 
-def _jpeg(get: Callable[[int], bytes | None], row: int, n_rows: int) -> Response:
-    content = get(row) if row < n_rows else None
+def _jpeg(content: bytes | None, row: int) -> Response:
     if content is None:
         return JSONResponse({"error": f"There is no picture {row}, or it cannot be read any more."}, 404)
     return Response(content, media_type="image/jpeg", headers={"Cache-Control": FOREVER})
@@ -225,6 +234,18 @@ def _files() -> dict[str, tuple[bytes, str, str]]:
     contents["plotly.js"] = _plotly().read_bytes()
     tags = {name: f'"{hashlib.sha256(content).hexdigest()[:16]}"' for name, content in contents.items()}
     return {name: (content, TYPES[Path(name).suffix], tags[name]) for name, content in contents.items()}
+
+
+def _modules(page: str) -> list[str]:
+    """Every module that a page imports, so that a browser need not find them one by one."""
+    found: list[str] = []
+    waiting = ["main.js", f"{page}.js"]
+    while waiting:
+        name = waiting.pop(0)
+        if name not in found:
+            found.append(name)
+            waiting += re.findall(r'^import .*"\./(\w+\.js)";$', _files()[name][0].decode(), re.MULTILINE)
+    return found
 
 
 def _plotly() -> Path:

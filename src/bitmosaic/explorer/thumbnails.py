@@ -42,6 +42,11 @@ class Thumbnails:
         """A JPEG of at most 128 pixels a side; None if the picture cannot be had."""
         return self.many([row]).get(row)
 
+    def made(self, row: int) -> bytes | None:
+        """The same, if it was made before."""
+        found = self._query("SELECT jpeg FROM thumbnails WHERE row = ?", (row,))
+        return found[0][0] if found else None
+
     def size(self, row: int) -> tuple[int, int] | None:
         """Width and height of the picture itself, if its thumbnail was made."""
         found = self._query("SELECT width, height FROM thumbnails WHERE row = ?", (row,))

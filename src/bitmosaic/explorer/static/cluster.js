@@ -12,6 +12,7 @@ import { bits, clusterTitle, count, percent, tidy } from "./words.js";
 
 const PAGE = 300;
 const LONGEST_NAME = 120;
+const PICTURES_FIRST = 400; // ms before the views are asked, which keeps the server busy
 
 export async function show({ run, signal }) {
   const number = Number(location.pathname.split("/").pop());
@@ -116,6 +117,7 @@ function labels({ labels: inside, size }) {
 
 async function fillViews(box, number, signal) {
   try {
+    await new Promise((resolve) => setTimeout(resolve, PICTURES_FIRST));
     const { views, sampled } = await get(`/api/cluster/${number}/views`, signal);
     const items = views.map(({ view, share, other }) => ({
       label: view,

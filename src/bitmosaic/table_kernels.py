@@ -126,6 +126,13 @@ rough_distances = _block_distances(own_tables=True)
 
 
 @kernel()
+def split(code, out):
+    """code (b,) u8 IN · out (2b,) u8 OUT: its half-bytes, the higher first."""
+    for byte in range(len(code)):
+        out[2 * byte], out[2 * byte + 1] = code[byte] >> 4, code[byte] & 15
+
+
+@kernel()
 def nearest_centers(codes, table, blocks, labels, distances):
     """codes (n, b) u8 IN · table (16, 16) u8, blocks (q, 2b, 128) u8 as above IN · labels, distances (n,) i32 OUT.
 
@@ -136,9 +143,7 @@ def nearest_centers(codes, table, blocks, labels, distances):
     for first in range(0, codes.shape[0], 2):
         rows = (first, min(first + 1, codes.shape[0] - 1))
         for i in range(2):
-            for byte in range(codes.shape[1]):
-                pair[i, 2 * byte] = codes[rows[i], byte] >> 4
-                pair[i, 2 * byte + 1] = codes[rows[i], byte] & 15
+            split(codes[rows[i]], pair[i])
             distances[rows[i]] = 256
         for q in range(blocks.shape[0]):
             plain_distances(pair, table, blocks[q], found)
@@ -170,9 +175,7 @@ def nearest_weighted(codes, costs, rough, blocks, labels, distances):
     for first in range(0, codes.shape[0], 2):
         rows = (first, min(first + 1, codes.shape[0] - 1))
         for i in range(2):
-            for byte in range(codes.shape[1]):
-                pair[i, 2 * byte] = codes[rows[i], byte] >> 4
-                pair[i, 2 * byte + 1] = codes[rows[i], byte] & 15
+            split(codes[rows[i]], pair[i])
         for q in range(blocks.shape[0]):
             rough_distances(pair, rough, blocks[q], found[q])
         for i in range(rows[1] - rows[0] + 1):

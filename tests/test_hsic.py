@@ -6,8 +6,7 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import bitmosaic.hsic
-from bitmosaic import HSIC
+from bitmosaic import HSIC, hsic_options
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.train import loop_settings
 from planted_views import NOISY, TRUTH, VIEWS, WIDTHS
@@ -81,7 +80,7 @@ def test_transform_can_give_a_data_frame(model):
 
 @pytest.mark.parametrize("train_size", [300, 0.5, 5000, "auto"])
 def test_all_rows_get_codes_and_labels_whatever_the_training_sample(train_size, capsys, monkeypatch):
-    monkeypatch.setattr(bitmosaic.hsic, "AUTO_TRAIN_SIZE", 450)
+    monkeypatch.setattr(hsic_options, "AUTO_TRAIN_SIZE", 450)
     model = HSIC(4, train_size=train_size, verbose=1, **SMALL).fit(VIEWS)
     assert model.labels_.shape == (600,)
     assert model.codes_.shape == (600, 4)

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from bitmosaic import HSIC, BinaryKMeans, hsic
+from bitmosaic import HSIC, BinaryKMeans, hsic_options
 from bitmosaic.errors import ModelFileError
 from bitmosaic.model_file import read_model, write_model
 
@@ -61,7 +61,7 @@ def test_a_model_of_a_preset_outlives_a_change_of_it(tmp_path, monkeypatch):
     X = np.random.default_rng(0).standard_normal((90, 40))
     model = HSIC(3, preset="fast", n_bits=16, random_state=0).fit(X)
     model.save(tmp_path / "model")
-    monkeypatch.setitem(hsic.FAST, "n_components", 64)  # today's preset would not reduce 40 columns
+    monkeypatch.setitem(hsic_options.FAST, "n_components", 64)  # today's preset would not reduce 40 columns
     np.testing.assert_array_equal(HSIC.load(tmp_path / "model").predict(X), model.labels_)
 
 

@@ -9,6 +9,7 @@ import typer
 
 from bitmosaic.bench.paper_commands import bench
 from bitmosaic.explorer import commands as explorer
+from bitmosaic.explorer.commands import Json, RunFolder
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -60,8 +61,6 @@ Seed = Annotated[int, typer.Option(help="Same seed, same clusters.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads; every core otherwise. The result is the same.")]
 Memory = Annotated[str | None, typer.Option(help="What the fit may allocate, such as 512MB. The result is the same.")]
 Strict = Annotated[bool, typer.Option(help="Stop at the first picture that cannot be read, instead of skipping it.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-RunFolder = Annotated[Path, typer.Argument(help="A run folder, as made by cluster or fit.")]
 
 
 def main() -> None:

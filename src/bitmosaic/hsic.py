@@ -1,8 +1,6 @@
 """The HSIC estimator: translates parameters, calls the solver, keeps the result."""
 
 import warnings
-from dataclasses import fields
-from inspect import signature
 from numbers import Integral, Real
 
 import numpy as np
@@ -14,16 +12,13 @@ from sklearn.utils.validation import validate_data
 from bitmosaic import fitted_views, hsic_file
 from bitmosaic.errors import InvalidDataError, ParameterError, ViewMismatchError
 from bitmosaic.estimate import Estimate, check_dims, estimate
+from bitmosaic.hsic_options import fewest_rows, solver_options
 from bitmosaic.model_file import complete, read_model, write_model
 from bitmosaic.parameters import check_enough, check_fitted, check_parameters, generator
-from bitmosaic.solver.memory import parse_memory
-from bitmosaic.solver.train import Options, train
+from bitmosaic.solver.train import train
 from bitmosaic.threads import available_threads
 from bitmosaic.views import as_views
 
-AUTO_TRAIN_SIZE, AUTO_TRAIN_ROWS_PER_CLUSTER = 20_000, 20
-FAST = {"n_anchors": 128, "n_components": 24, "train_size": 3000, "max_iter": 4, "n_init": 3}
-MAX_ITER, MANY_CLUSTERS, MANY_CLUSTERS_ITER = 8, 100, 4
 FIXED_STEPS = 4  # that a fit reports beside its iterations
 UNSETTLED = 0.1  # a fall of the objective in the last iteration, of what it was after the first, worth a warning
 
@@ -265,56 +260,13 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def check(self, n_samples):
         """Refuse parameters that cannot work for so many samples; returns them as the solver takes them."""
         self._check_parameters()
-        check_enough(n_samples, self._fewest_rows)
-        return self._options(n_samples)
+        check_enough(n_samples, fewest_rows(self))
+        return solver_options(self, n_samples)
 
     def _check_parameters(self):
         check_parameters(self)
         if self.n_bits % 8:
             raise ParameterError(f"n_bits must be a multiple of 8; got {self.n_bits}.")
-
-    @property
-    def _fewest_rows(self):
-        return 1 if self.n_clusters == "auto" else self.n_clusters
-
-    def _effective(self):
-        """The parameters, with what the preset makes of the defaults."""
-        parameters = self.get_params()
-        if self.preset == "fast":
-            defaults = signature(type(self).__init__).parameters
-            parameters |= {name: value for name, value in FAST.items() if parameters[name] == defaults[name].default}
-            if self.train_size == "auto":
-                parameters["train_size"] = max(FAST["train_size"], AUTO_TRAIN_ROWS_PER_CLUSTER * self._fewest_rows)
-        return parameters
-
-    def _options(self, n):
-        parameters = self._effective()
-        train_size = parameters["train_size"]
-        if train_size == "auto":
-            n_train = min(n, max(AUTO_TRAIN_SIZE, AUTO_TRAIN_ROWS_PER_CLUSTER * self._fewest_rows))
-        elif isinstance(train_size, Integral):
-            n_train = min(n, train_size)
-        else:
-            n_train = max(1, round(train_size * n))
-        if n_train < self._fewest_rows:
-            raise ParameterError(
-                f"train_size must give at least n_clusters={self.n_clusters} rows; {self.train_size!r} of {n} gives "
-                f"{n_train}. Raise it."
-            )
-        names = {field.name for field in fields(Options)}
-        given = {name: value for name, value in parameters.items() if name in names}
-        if given["max_iter"] == "auto":
-            given["max_iter"] = MANY_CLUSTERS_ITER if self._fewest_rows >= MANY_CLUSTERS else MAX_ITER
-        given |= {
-            "n_clusters": None if self.n_clusters == "auto" else self.n_clusters,
-            "same_anchors": self.anchors == "same",
-            "coupling": None if self.coupling == "auto" else self.coupling,
-            "cluster_iter": None if self.cluster_iter == "auto" else self.cluster_iter,
-            "n_train": n_train,
-            "memory_limit": parse_memory(self.memory_limit),
-            "n_threads": available_threads(self.n_threads),
-        }
-        return Options(**given)
 
     def _keep(self, model, view_names, columns, counts):
         self._model, self.view_names_ = model, list(view_names)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bitmosaic.hsic_options import effective
 from bitmosaic.model_file import require, require_arrays, require_labels
 from bitmosaic.parameters import as_json
 from bitmosaic.solver.how_many import ClusterCounts
@@ -17,7 +18,7 @@ def contents(estimator):
         "view_names": estimator.view_names_,
         "columns": [names and list(names) for names in estimator._columns],
         "kernels": kernels,
-        "n_components": estimator._effective()["n_components"],
+        "n_components": effective(estimator)["n_components"],
         "cluster_counts": estimator.cluster_counts_ and estimator.cluster_counts_.as_json(),
         "n_iter": estimator.n_iter_,
         "objective_history": [list(entry) for entry in estimator.objective_history_],

@@ -83,6 +83,7 @@ def test_a_cache_damaged_in_its_middle_or_of_another_kind_is_made_anew(run):
         other.execute("CREATE TABLE thumbnails (something TEXT)")
     other.close()
     assert Thumbnails(run).get(0) is not None
+    assert Thumbnails(run).made(0) is not None
 
 
 def test_a_run_that_cannot_be_written_has_thumbnails_all_the_same(run, monkeypatch):

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder, as made by cluster or fit.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Pictures = Annotated[Path | None, typer.Option(help="Where the pictures are now, if not where the run has read them.")]
 USUAL_PORT = 8420
-TABLES = (".csv", ".parquet")
 OWN_HOSTS, EVERYWHERE = ("127.0.0.1", "localhost", "::1"), ("0.0.0.0", "::")
 
 
@@ -100,18 +100,19 @@ def export(
     run: RunFolder,
     out: Annotated[Path, typer.Argument(help="FILE.csv, FILE.parquet, or a new folder for a folder per cluster.")],
     source: Pictures = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """The clusters as edited in the explorer: a table, or a folder of links to the pictures of each cluster."""
     from dataclasses import asdict
 
     from bitmosaic.explorer import clusters as current
     from bitmosaic.explorer.export import export_links, export_table
+    from bitmosaic.run import TABLE_WRITERS
     from bitmosaic.terminal import progress_bars
 
     clusters = current.Clusters(current.Pictures.of(_finished(run)))
     edits = f"; {_counted(len(clusters.edits), 'edit')} honoured" if clusters.edits else ""
-    if out.suffix.lower() in TABLES:
+    if out.suffix.lower().removeprefix(".") in TABLE_WRITERS:
         export_table(clusters, out)
         facts = {"pictures": len(clusters.labels), "clusters": len(clusters.numbers)}
         words = f"{out}: {_counted(facts['pictures'], 'picture')} in {_counted(facts['clusters'], 'cluster')}{edits}"

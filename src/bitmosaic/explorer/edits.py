@@ -149,8 +149,8 @@ class EditLog:
                 raise FileFormatError(f"{self.path} must fit the run; it does not: {error} Was it changed?") from error
         return state
 
-    def append(self, edit: Any, version: int) -> None:
-        """Add an edit, or UNDO, to clusters that were seen at this version.
+    def append(self, edit: Any, version: int) -> Edit:
+        """Add an edit, or UNDO, to clusters that were seen at this version; returns it as it was written.
 
         What others have added meanwhile is no obstacle if it concerns other clusters, and nothing was undone.
         """
@@ -162,12 +162,12 @@ class EditLog:
                         raise InvalidDataError("There is no edit to take back.")
                     fits = version == len(entries)
                 else:
-                    state = self.replay(entries)
                     fits = self._still_fits(edit, version, entries)
-                    edit = state.check(edit) if fits else edit
+                    edit = self.replay(entries).check(edit) if fits else edit
                 if not fits:
                     raise StaleEditError("Somebody else has edited these clusters meanwhile. Look at them again first.")
                 self._write(edit | {"at": datetime.now(UTC).isoformat(timespec="seconds")})
+                return edit
         except OSError as error:
             if isinstance(error, BitmosaicError):
                 raise

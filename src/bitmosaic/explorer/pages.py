@@ -16,7 +16,7 @@ from bitmosaic.explorer.jobs import Job
 from bitmosaic.explorer.kept import keep, kept
 from bitmosaic.explorer.placing import place, store_places, stored_places
 from bitmosaic.explorer.thumbnails import Thumbnails
-from bitmosaic.images import Progress
+from bitmosaic.images import Progress, display_path
 from bitmosaic.near_duplicates import Group, find_duplicates
 from bitmosaic.neighbours import nearest_codes
 from bitmosaic.run import Run
@@ -41,6 +41,10 @@ class Pages:
         self._seen: tuple[int, int] | None = None
         self._clusters: Clusters | None = None
 
+    @property
+    def name(self) -> str:
+        return display_path(self.run.folder.resolve().name)
+
     def warm_up(self) -> None:
         """Do once what the first pages need, so that nobody waits for kernels to be loaded."""
         with suppress(BitmosaicError):  # whoever asks for it will be told
@@ -64,7 +68,7 @@ class Pages:
     def overview(self) -> Answer:
         manifest, clusters = self.run.manifest, self.clusters
         return {
-            "name": self.run.folder.resolve().name,
+            "name": self.name,
             "images": len(self.pictures),
             "clusters": len(clusters.numbers),
             "skipped": manifest.get("skipped", 0),
@@ -92,9 +96,8 @@ class Pages:
         return {"clusters": [clusters.summary(number) for number in clusters.numbers], "version": clusters.version}
 
     def edit(self, edit: Any, version: int) -> Answer:
-        self.pictures.log.append(edit, version)
-        clusters = self.clusters
-        return {"edits": self._edits(clusters), "message": in_words(clusters.entries[-1])}
+        made = self.pictures.log.append(edit, version)
+        return {"edits": self._edits(self.clusters), "message": in_words(made)}
 
     # ---- one cluster
 

@@ -30,7 +30,6 @@ from bitmosaic.explorer.door import Door
 from bitmosaic.explorer.export import table as table_of
 from bitmosaic.explorer.jobs import Job
 from bitmosaic.explorer.pages import Pages
-from bitmosaic.images import display_path
 from bitmosaic.run import TABLE_WRITERS
 
 PAGES = {
@@ -56,12 +55,12 @@ def make_app(pages: Pages, names: tuple[str, ...] = ()) -> Starlette:
     token = secrets.token_urlsafe(32)
     key = hashlib.sha256(repr(pages.run.manifest["arguments"]).encode()).hexdigest()[:12]
     shell = (files("bitmosaic.explorer") / "static" / "shell.html").read_text(encoding="utf-8")
-    name = display_path(pages.run.folder.resolve().name)
-    facts = {"token": token, "key": key, "title": f"{name} · bitmosaic", "name": name}
+    facts = {"token": token, "key": key, "title": f"{pages.name} · bitmosaic", "name": pages.name}
 
     def page(kind: str) -> Callable[[Request], Response]:
-        values = {name: html.escape(value) for name, value in (facts | {"page": kind}).items()}
-        links = (f'<link rel="modulepreload" href="/static/{name}">' for name in _modules(PAGE_MODULES.get(kind, kind)))
+        module = PAGE_MODULES.get(kind, kind)
+        values = {name: html.escape(value) for name, value in (facts | {"page": kind, "module": module}).items()}
+        links = (f'<link rel="modulepreload" href="/static/{name}">' for name in _modules(module))
         values["modules"] = "\n  ".join(links)
         text = re.sub(r"{{(\w+)}}", lambda place: values[place[1]], shell)
         return lambda request: Response(text, media_type="text/html", headers={"Cache-Control": "no-store"})

@@ -7,17 +7,9 @@ import { bind, showHelp } from "./keys.js";
 import { failure, sayWhatWasKept } from "./message.js";
 import { expectPictures } from "./thumbs.js";
 
-const MODULES = {
-  overview: "overview",
-  cluster: "cluster",
-  picture: "picture",
-  map: "map",
-  duplicates: "lists",
-  outliers: "lists",
-};
 const LOOKS = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" };
 
-const { page } = document.body.dataset;
+const { page, module: pageModule } = document.body.dataset;
 const main = document.getElementById("main");
 let showing = new AbortController();
 
@@ -28,7 +20,7 @@ async function show() {
   const { signal } = showing;
   const run = get("/api/run", signal).then(fillHeader);
   try {
-    const module = await import(`./${MODULES[page]}.js`);
+    const module = await import(`./${pageModule}.js`);
     const content = await module.show({ page, run, signal });
     signal.throwIfAborted();
     main.style.minHeight = `${main.offsetHeight}px`; // keeps the place scrolled to until a gallery has its height

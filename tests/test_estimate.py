@@ -8,6 +8,7 @@ import pytest
 from bitmosaic import HSIC
 from bitmosaic import estimate as estimates
 from bitmosaic.errors import InvalidDataError, ParameterError
+from bitmosaic.solver import data as solver_data
 from bitmosaic.solver import train
 from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.memory import Needs
@@ -72,7 +73,7 @@ def test_memory_is_what_the_solver_plans_with(model, monkeypatch, no_clock):
             return found
 
     cached = []
-    blocks = train.Blocks
+    blocks = solver_data.Blocks
 
     def spy_blocks(*arguments, **options):
         made = blocks(*arguments, **options)
@@ -80,7 +81,7 @@ def test_memory_is_what_the_solver_plans_with(model, monkeypatch, no_clock):
         return made
 
     monkeypatch.setattr(train, "Needs", Spy)
-    monkeypatch.setattr(train, "Blocks", spy_blocks)
+    monkeypatch.setattr(solver_data, "Blocks", spy_blocks)
     data = random_views(2500, 20, 12)
     model.set_params(random_state=0, n_threads=2, max_iter=1).fit(data)
     estimate = model.estimate(2500, [20, 12])
@@ -146,7 +147,7 @@ def test_how_many_rows_are_rehearsed(model, rows, monkeypatch):
 
 def test_a_rehearsal_keeps_the_same_share_in_memory_and_as_many_threads(monkeypatch):
     seen = []
-    monkeypatch.setattr(train, "Blocks", lambda *a, **k: seen.append((k, blocks(*a, **k))) or seen[-1][1])
+    monkeypatch.setattr(solver_data, "Blocks", lambda *a, **k: seen.append((k, blocks(*a, **k))) or seen[-1][1])
     blocks = Blocks
     model = HSIC(4, memory_limit="90MB", n_threads=2, max_iter=1, random_state=0)
     model.estimate(100_000, [40, 30])

@@ -13,15 +13,23 @@ from bitmosaic.codes import hamming_distances, nearest_centers, unpack
 from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError
 from bitmosaic.model_file import complete, read_model, require, require_arrays, require_labels, write_model
 from bitmosaic.parameters import as_json, check_enough, check_fitted, check_parameters, generator
+from bitmosaic.scale.cluster import current_client
+from bitmosaic.scale.clustering import ClusterProblem
+from bitmosaic.scale.data import code_column, outcome
+from bitmosaic.scale.lazy import of_rows
+from bitmosaic.scale.parts import whole_fit
+from bitmosaic.scale.rows import is_dask
 from bitmosaic.solver.clustering import Problem, best_of, plain_if_equal, refine
 from bitmosaic.solver.steps import Frobenius
 from bitmosaic.threads import available_threads
+from bitmosaic.views.door import dask_rows
 
 
 class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """k-means on packed binary codes, in Hamming space: XOR and popcount instead of float arithmetic.
 
-    Codes are rows of uint8 (as from ``np.packbits`` or ``HSIC.transform``) or of uint64, in memory or memory-mapped.
+    Codes are rows of uint8 (as from ``np.packbits`` or ``HSIC.transform``) or of uint64, in memory or memory-mapped; or
+    a Dask array of them, which is clustered on the current Dask client, and labels are a Dask array.
     Every cluster is filled as long as there are that many distinct codes: an empty one takes the farthest code.
 
     Parameters
@@ -82,31 +90,36 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     def fit(self, X, y=None, sample_weight=None):
         """Cluster packed codes; `sample_weight` (n,) says how often each counts. `y` is ignored."""
         check_parameters(self)
-        codes = as_bytes(X)
-        n, n_bits = len(codes), 8 * codes.shape[1]
+        check_codes(X)
+        n, n_bits = X.shape[0], 8 * X.shape[1] * X.dtype.itemsize
         check_enough(n, self.n_clusters)
         weights = self._checked_weights(n_bits)
+        if is_dask(X) and sample_weight is not None:
+            raise ParameterError("sample_weight goes with codes in memory; these are a Dask array. Leave it out.")
         counts = None if sample_weight is None else vector("sample_weight", sample_weight, n)
         total = n if counts is None else counts.sum()
         if total == 0:
             raise InvalidDataError("sample_weight must not be zero for every sample.")
-        problem = Problem(
-            codes,
-            Frobenius(weights),
-            self.balance * total,
-            counts,
-            n_threads=available_threads(self.n_threads),
-        )
-        if isinstance(self.init, str):
-            rng = generator(self.random_state)
-            result = best_of(problem, self.n_clusters, self.n_init, self.max_iter, rng)
-        else:
-            result = refine(problem, self._checked_init(codes, X.dtype), self.max_iter)
+        init = None if isinstance(self.init, str) else self._checked_init(n_bits, X.dtype)
+        with whole_fit(current_client() if is_dask(X) else None):
+            problem = (ClusterProblem if is_dask(X) else Problem)(
+                code_column(X, as_bytes) if is_dask(X) else as_bytes(X),
+                Frobenius(weights),
+                self.balance * total,
+                counts,
+                n_threads=available_threads(self.n_threads),
+            )
+            if init is None:
+                rng = generator(self.random_state)
+                result = best_of(problem, self.n_clusters, self.n_init, self.max_iter, rng)
+            else:
+                result = refine(problem, init, self.max_iter)
+            labels = outcome(result.labels, np.int32, X.chunks[0]) if is_dask(X) else result.labels
 
         self._keep(result.centers, weights, X.dtype)
-        self.labels_, self.n_iter_ = result.labels, result.n_iter
+        self.labels_, self.n_iter_ = labels, result.n_iter
         self.inertia_ = (result.objective - problem.balance_term(result.Q)) / 4
-        if (found := len(np.unique(self.labels_))) < self.n_clusters:
+        if (found := int((result.sizes > 0).sum())) < self.n_clusters:
             warnings.warn(
                 f"There are only {found} distinct codes for n_clusters={self.n_clusters}; the rest are empty.",
                 ConvergenceWarning,
@@ -124,22 +137,24 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         """The nearest center of each code; the lowest label among equals."""
         codes = self._checked_codes(X)
         centers, weights = as_bytes(self.cluster_centers_), plain_if_equal(self._bit_weights)
+        if is_dask(X):
+            return of_rows(nearest_of_rows, (centers, weights), codes, None, np.int32)
         return nearest_centers(codes, centers, weights, available_threads(self.n_threads))[0]
 
     def transform(self, X):
         """Distances to every center: (n, n_clusters), int32, or float32 with bit weights."""
         codes = self._checked_codes(X)
-        weights, centers = plain_if_equal(self._bit_weights), as_bytes(self.cluster_centers_)
-        distances = hamming_distances(codes, centers, weights, available_threads(self.n_threads))
-        if weights is None and self._bit_weights[0] != 1:
-            return distances.astype(np.float32) * np.float32(self._bit_weights[0])
-        return distances
+        centers = as_bytes(self.cluster_centers_)
+        if is_dask(X):
+            dtype = np.int32 if (self._bit_weights == 1).all() else np.float32
+            return of_rows(distances_of_rows, (centers, self._bit_weights), codes, self.n_clusters, dtype)
+        return scaled_distances(codes, centers, self._bit_weights, available_threads(self.n_threads))
 
     def save(self, path):
         """Write the fitted model as one file that holds no code: safetensors with a JSON manifest."""
         check_fitted(self)
         arrays = {
-            "labels": self.labels_,
+            "labels": np.asarray(self.labels_),
             "centers": as_bytes(self.cluster_centers_),
             "bit_weights": self._bit_weights,
         }
@@ -182,12 +197,11 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
 
     def _checked_codes(self, X):
         check_fitted(self)
-        codes = as_bytes(X)
-        if codes.shape[1] != as_bytes(self.cluster_centers_).shape[1]:
-            raise InvalidDataError(
-                f"Codes must be as long as at fit; that was {8 * as_bytes(self.cluster_centers_).shape[1]} bits, "
-                f"got {8 * codes.shape[1]}."
-            )
+        check_codes(X)
+        codes = X if is_dask(X) else as_bytes(X)
+        n_bits, fitted = 8 * codes.shape[1] * codes.dtype.itemsize, 8 * as_bytes(self.cluster_centers_).shape[1]
+        if n_bits != fitted:
+            raise InvalidDataError(f"Codes must be as long as at fit; that was {fitted} bits, got {n_bits}.")
         return codes
 
     def _checked_weights(self, n_bits):
@@ -198,7 +212,7 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             raise ParameterError("bit_weights must not all be zero: every code would be the same.")
         return weights
 
-    def _checked_init(self, codes, dtype):
+    def _checked_init(self, n_bits, dtype):
         init = self.init
         if not (isinstance(init, np.ndarray) and init.dtype == dtype):
             try:
@@ -206,24 +220,49 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             except (TypeError, ValueError, OverflowError):
                 raise ParameterError(f"init must hold packed codes of {dtype}, as the data do; it does not.") from None
         centers = as_bytes(init)
-        if centers.shape != (self.n_clusters, codes.shape[1]):
+        if centers.shape != (self.n_clusters, n_bits // 8):
             raise ParameterError(
-                f"init must hold n_clusters={self.n_clusters} codes of {8 * codes.shape[1]} bits; "
+                f"init must hold n_clusters={self.n_clusters} codes of {n_bits} bits; "
                 f"got {len(centers)} of {8 * centers.shape[1]}."
             )
         return unpack(centers, np.int8)
 
 
+def nearest_of_rows(codes, const):
+    return nearest_centers(as_bytes(codes), *const)[0]
+
+
+def distances_of_rows(codes, const):
+    return scaled_distances(as_bytes(codes), *const)
+
+
+def scaled_distances(codes, centers, bit_weights, n_threads=1):
+    """(n, c) int32 where every bit counts 1, otherwise float32."""
+    weights = plain_if_equal(bit_weights)
+    distances = hamming_distances(codes, centers, weights, n_threads)
+    if weights is None and bit_weights[0] != 1:
+        return distances.astype(np.float32) * np.float32(bit_weights[0])
+    return distances
+
+
 def as_bytes(X):
     """Packed codes as rows of uint8, without a copy where the rows are contiguous."""
-    if not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray) or X.dtype not in (np.uint8, np.uint64):
+    check_codes(X)
+    return X if X.dtype == np.uint8 else np.ascontiguousarray(X).view(np.uint8)
+
+
+def check_codes(X):
+    """An error for what is no array, or Dask array, of packed codes."""
+    is_array = is_dask(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.ma.MaskedArray))
+    if not is_array or getattr(X, "dtype", None) not in (np.uint8, np.uint64):
         raise DataTypeError(
             "Codes must be packed bits in an array of uint8 or uint64; got "
             f"{getattr(X, 'dtype', type(X).__name__)}. Pack ±1 or 0/1 columns with np.packbits(X > 0, axis=1)."
         )
+    if is_dask(X):
+        dask_rows(X, "")
     if X.ndim != 2 or X.shape[1] == 0:
         raise InvalidDataError(f"Codes must be a table with a row for each sample; got shape {X.shape}.")
-    return X if X.dtype == np.uint8 else np.ascontiguousarray(X).view(np.uint8)
 
 
 def vector(name, values, length):

@@ -9,6 +9,7 @@ Where all rows are learned from, learning is all there is.
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,6 +18,8 @@ import numpy as np
 
 from bitmosaic.codes import unpack
 from bitmosaic.errors import InvalidDataError
+from bitmosaic.solver.clustering import Problem
+from bitmosaic.solver.data import LocalData
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.scan import rows_per_block
 from bitmosaic.solver.train import Options, final_clusters, memory_needs, train
@@ -145,7 +148,8 @@ def rehearse(n: int, needs: Needs, o: Options, cached: float) -> tuple[float, fl
         encoding = (time.perf_counter() - start) * n / n_encoded
     codes = np.tile(codes, (-(-min(n, CODES) // n_encoded), 1))
     start = time.perf_counter()
-    final_clusters(codes, unpack(model.centers, np.int8), o, rng)
+    problem_with = partial(Problem, codes, n_threads=o.n_threads)
+    final_clusters(problem_with, len(codes), unpack(model.centers, np.int8), o, rng)
     return learning, encoding, (time.perf_counter() - start) * n / len(codes)
 
 
@@ -163,7 +167,7 @@ def learn(X, n_rows, o, cached):
     limit = needs.fixed(o.n_threads) + int(cached * cache_bytes(needs)) + 1
     options = replace(o, n_train=n_rows, memory_limit=limit)
     start = time.perf_counter()
-    trained = train(views, options, np.random.default_rng(0), lambda message: None)
+    trained = train(LocalData(views), options, np.random.default_rng(0), lambda message: None)
     return time.perf_counter() - start, trained.model
 
 

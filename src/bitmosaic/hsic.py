@@ -15,6 +15,10 @@ from bitmosaic.estimate import Estimate, check_dims, estimate
 from bitmosaic.hsic_options import fewest_rows, solver_options
 from bitmosaic.model_file import complete, read_model, write_model
 from bitmosaic.parameters import check_enough, check_fitted, check_parameters, generator
+from bitmosaic.scale import lazy
+from bitmosaic.scale.data import data_of, on_cluster
+from bitmosaic.scale.parts import whole_fit
+from bitmosaic.scale.rows import is_dask
 from bitmosaic.solver.train import train
 from bitmosaic.threads import available_threads
 from bitmosaic.views import as_views
@@ -30,6 +34,9 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     clusters are learned on those codes. Views are given as a list of (n, d_v) arrays, a dict of name -> array, one 2-D
     array, memory maps, the path of a views folder or file, or a :class:`bitmosaic.views.Views`. They are read in
     blocks. A row of NaN in one view means that this image lacks that view.
+
+    Views can be Dask arrays, all of them: the fit runs on the current Dask client, few rows come to this machine to be
+    learned from, and labels and codes are Dask arrays. They are those of a fit of the same rows on one machine.
 
     Parameters
     ----------
@@ -97,7 +104,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     Attributes
     ----------
-    labels_ : (n,) int32 · codes_ : (n, n_bits/8) uint8, packed as by ``np.packbits``
+    labels_ : (n,) int32 · codes_ : (n, n_bits/8) uint8, packed as by ``np.packbits``; Dask arrays if the views were
     n_clusters_ : int, the number of clusters
     cluster_counts_ : None, or with n_clusters="auto" what was tried: `candidates`, their `silhouette` and its `spread`,
         `chosen`, the range from `low` to `high` that is about as good, `chance`, and whether the choice is `clear`
@@ -231,15 +238,18 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             if progress:
                 progress(next(steps), n_steps)
 
-        trained = train(views, options, generator(self.random_state), report)
+        data = data_of(views)
+        with whole_fit(data.client):
+            trained = train(data, options, generator(self.random_state), report)
+            labels, codes = data.outcome(trained.labels, np.int32), data.outcome(trained.codes, np.uint8)
         self._check_columns(X, views, reset=True)
         self._keep(trained.model, views.names, views.columns, trained.counts)
-        self.labels_, self.codes_ = trained.labels, trained.codes
+        self.labels_, self.codes_ = labels, codes
         self.view_weights_, self.n_iter_ = trained.view_weights, trained.n_iter
         self.objective_history_, self.objective_ = trained.history, trained.history[-1][2]
         if progress:
             progress(n_steps, n_steps)
-        self._warn(trained.converged)
+        self._warn(trained.n_found, trained.converged)
         return self
 
     def estimate(self, n, dims) -> Estimate:
@@ -275,10 +285,9 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.bit_weights_ = model.bit_weights
         self._n_features_out = model.centers.shape[1]
 
-    def _warn(self, converged):
+    def _warn(self, found, converged):
         if self.cluster_counts_ and not self.cluster_counts_.clear:
             warnings.warn(f"The number of clusters is not clear: {self.cluster_counts_}.", UserWarning, stacklevel=3)
-        found = len(np.unique(self.labels_))
         if found < self.n_clusters_:
             warnings.warn(
                 f"There are fewer distinct codes than n_clusters={self.n_clusters_}: {found} clusters were found. "
@@ -309,6 +318,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def predict(self, X):
         """The cluster of each image, from all or some of the fitted views (a dict names them)."""
         codes = self._encode(X)
+        if is_dask(codes):
+            return lazy.of_rows(lazy.assign, self._model, codes, None, np.int32)
         return self._model.assign(codes, available_threads(self.n_threads))
 
     def nearest(self, X):
@@ -317,10 +328,15 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     def nearest_of_codes(self, codes):
         """As :meth:`nearest`, for packed codes."""
+        if is_dask(codes):
+            columns = lazy.of_rows(lazy.nearest_two, self._model, codes, 3, np.float64)
+            return columns[:, 0].astype(np.int32), columns[:, 1].astype(np.float32), columns[:, 2].astype(np.float32)
         return self._model.nearest_two(codes, available_threads(self.n_threads))
 
     def _encode(self, X):
         views, numbers = self._views_to_encode(X)
+        if on_cluster(views):
+            return lazy.encode(self._model, views, numbers, self.chunk_size)
         return self._model.encode(views, numbers, self.chunk_size, available_threads(self.n_threads))
 
     def _views_to_encode(self, X):

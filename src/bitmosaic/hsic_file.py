@@ -12,7 +12,8 @@ from bitmosaic.solver.model import Model
 def contents(estimator):
     """Arrays and facts of a fitted estimator."""
     arrays, kernels = estimator._model.to_arrays()
-    arrays |= {"labels": estimator.labels_, "codes": estimator.codes_, "view_weights": estimator.view_weights_}
+    arrays |= {"labels": np.asarray(estimator.labels_), "codes": np.asarray(estimator.codes_)}  # from a cluster, if so
+    arrays["view_weights"] = estimator.view_weights_
     facts = {
         "parameters": as_json(estimator.get_params()),
         "view_names": estimator.view_names_,

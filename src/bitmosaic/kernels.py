@@ -346,3 +346,10 @@ def add_flipped(rows, old, new, change):
                     target = change[8 * byte + bit]
                     for j in range(len(row)):
                         target[j] += step * row[j]
+
+
+@kernel()
+def add_in_fixed_point(part, scale, total):
+    """part (n,) f32 or f64 IN · scale f64 IN · total (n,) i64 INOUT: the nearest integers of part · scale are added."""
+    for i in range(part.shape[0]):
+        total[i] += np.int64(np.rint(part[i] * scale))

@@ -26,6 +26,10 @@ class Assignment:
     labels: np.ndarray  # (n,) int32
     distances: np.ndarray  # (n,) int32, or float32 with bit weights
 
+    def __sizeof__(self):
+        """For Dask, which otherwise takes it for a small thing."""
+        return self.centers.nbytes + self.labels.nbytes + self.distances.nbytes
+
 
 def assign_codes(codes, centers, bit_weights=None, n_threads=1, before: Assignment | None = None) -> Assignment:
     """The nearest center of each packed code; `before` is the assignment of the same codes to earlier centers."""

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -26,9 +27,28 @@ def available_threads(n_threads: int | None = None) -> int:
     return os.cpu_count() or 1
 
 
-def single_threaded_blas():
-    """A context in which BLAS and LAPACK keep to the calling thread."""
-    return threadpool_limits(limits=1, user_api="blas")
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """A context in which BLAS and LAPACK keep to the calling thread.
+
+    The limit is the process's own: where several threads are inside, it is set by the first and lifted by the last.
+    """
+    global _blas_limit, _inside
+    with _entering:
+        if _inside == 0:
+            _blas_limit = threadpool_limits(limits=1, user_api="blas")
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _entering:
+            _inside -= 1
+            if _inside == 0 and _blas_limit is not None:
+                _blas_limit.restore_original_limits()
+
+
+_entering = threading.Lock()
+_inside, _blas_limit = 0, None
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], n_threads: int) -> Iterator[Result]:
@@ -82,9 +102,9 @@ def _become_worker() -> None:
 
 def _forget_workers() -> None:
     """A forked child has no threads but its own, and no other thread to open a lock."""
-    global _opening, _this_thread
+    global _opening, _entering, _this_thread
     _pools.clear()
-    _opening, _this_thread = threading.Lock(), threading.local()
+    _opening, _entering, _this_thread = threading.Lock(), threading.Lock(), threading.local()
 
 
 if hasattr(os, "register_at_fork"):

@@ -199,9 +199,10 @@ def test_blocks_of_rows_add_up(monkeypatch):
     for name in JOINT:
         np.testing.assert_allclose(make(name, 4).gram(Z), Z.T.astype(float) @ Z, rtol=1e-5, atol=1e-3)
     rows = binary.Rows([Z, SCALED[1]], n_threads=2)
-    first, second = zip(*rows.sweep(lambda some, Zs: Zs), strict=True)
-    np.testing.assert_array_equal(np.concatenate(first), Z)
-    np.testing.assert_array_equal(np.concatenate(second), SCALED[1])
+    seen, (total, count) = rows.run(lambda Zs, own: (np.hstack([*Zs, own]), [Zs[0].sum(0), len(own)]), Z)
+    np.testing.assert_array_equal(seen, np.hstack([Z, SCALED[1], Z]))
+    np.testing.assert_allclose(total, Z.sum(0, dtype=float), atol=1e-3)
+    assert count == len(Z)
     assert clustering_scores(TRUTH, fitted("BMVC", VIEWS)[1])["acc"] >= 0.98
 
 

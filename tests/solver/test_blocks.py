@@ -8,9 +8,10 @@ from bitmosaic import HSIC
 from bitmosaic.codes import unpack
 from bitmosaic.embedding import Embedding, fit_embedding, normalisation
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.solver.blocks import Blocks, consecutive
+from bitmosaic.solver.blocks import Blocks, consecutive, own_grams
 from bitmosaic.solver.loop import encode
 from bitmosaic.solver.scan import ROWS_PER_BLOCK, rows_per_block, scan
+from bitmosaic.solver.sums import Sums
 from bitmosaic.threads import single_threaded_blas
 from bitmosaic.views import Views
 
@@ -177,7 +178,7 @@ def everything(rows=None, **how):
     chosen = slice(None) if rows is None else rows
     blocks.centre([(~np.isnan(X[chosen, 0])).sum() for X in arrays])
     means = [e.mean for e in blocks.embeddings]
-    return [*means, *blocks.grams(), *(Z for Zs in blocks.sweep(lambda rows, Zs: Zs) for Z in Zs)]
+    return [*means, *blocks.grams(), *(Z for number in range(len(blocks)) for Z in blocks.embedded(number))]
 
 
 ONE_BLOCK = ROWS_PER_BLOCK * 50 * 4
@@ -232,7 +233,7 @@ def test_rounding_in_a_gram_matrix_is_far_below_the_ridge():
     blocks = Blocks(views_of(X), [e])
     blocks.centre([800])
     (gram,) = blocks.grams()
-    Z = np.vstack([Zs[0] for Zs in blocks.sweep(lambda rows, Zs: Zs)]).astype(np.float64)
+    Z = np.vstack([blocks.embedded(number)[0] for number in range(len(blocks))]).astype(np.float64)
     assert np.linalg.norm(gram - Z.T @ Z, 2) < 1e-6
 
 
@@ -319,17 +320,42 @@ def test_the_joint_gram_matrix_is_the_same_however_it_is_computed(how):
     ids=["all", "a few", "one whole block", "one", "none"],
 )
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_a_sweep_over_some_positions_gives_their_rows_in_order(positions, n_threads):
+def test_a_pass_over_some_positions_sees_their_rows_in_order(positions, n_threads):
     arrays, embeddings = some_views()
     blocks = Blocks(views_of(*arrays), embeddings, n_threads=n_threads)
-    whole = [np.vstack(parts) for parts in zip(*blocks.sweep(lambda rows, Zs: Zs), strict=True)]
-    parts = list(blocks.sweep_some(lambda which, Zs: (which, Zs), positions))
-    assert len(parts) == len(np.unique(positions // ROWS_PER_BLOCK))  # blocks without any are left out
-    numbers = [np.arange(len(positions))[which] for which, _ in parts]
-    np.testing.assert_array_equal(np.concatenate([[], *numbers]), np.arange(len(positions)))
-    for which, Zs in parts:
-        for Z, every in zip(Zs, whole, strict=True):
-            np.testing.assert_array_equal(Z, every[positions[which]])
+    whole = [np.vstack(parts) for parts in zip(*map(blocks.embedded, range(len(blocks))), strict=True)]
+    column, sums = blocks.run_some(
+        lambda Zs, own: (np.hstack([*Zs, own[:, None]]), [len(own), 1]), positions, positions
+    )
+    if not len(positions):
+        assert column is None
+        assert sums == []
+        return
+    np.testing.assert_array_equal(column, np.hstack([*(Z[positions] for Z in whole), positions[:, None]]))
+    assert sums == [len(positions), len(np.unique(positions // ROWS_PER_BLOCK))]  # blocks without any are left out
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_a_pass_gives_a_new_column_and_sums(n_threads):
+    arrays, embeddings = some_views()
+    blocks = Blocks(views_of(*arrays), embeddings, n_threads=n_threads)
+    numbers = np.arange(2500)
+    column, (total, count) = blocks.run(lambda Zs, own: (2 * own, [Zs[1].sum(0), len(own)]), numbers)
+    np.testing.assert_array_equal(column, 2 * numbers)
+    np.testing.assert_allclose(total, sum(blocks.embedded(i)[1].sum(0, dtype=float) for i in range(3)), rtol=1e-5)
+    assert count == 2500
+    assert count.dtype == np.int64
+
+
+def test_sums_of_parts_of_the_blocks_are_those_of_all_blocks_to_the_last_bit():
+    arrays, embeddings = some_views()
+    expected = Blocks(views_of(*arrays), embeddings).grams()
+    total = Sums(2500)
+    for rows in (slice(2048, 2500), slice(0, 1024), slice(1024, 2048)):
+        part = Blocks(views_of(*(X[rows] for X in arrays)), embeddings)
+        total.merge(part.collect(own_grams, (), 2500)[1])
+    for G, other in zip(total.values(), expected, strict=True):
+        np.testing.assert_array_equal(G, other)
 
 
 def test_very_wide_views_come_in_smaller_blocks():

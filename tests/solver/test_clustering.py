@@ -93,7 +93,7 @@ def test_the_farthest_rows_with_different_codes_come_in_order(data, count, float
         if distances[row] > 0 and codes[row].tobytes() not in seen:
             seen.add(codes[row].tobytes())
             expected.append(row)
-    assert clustering._farthest_distinct(codes, distances, count).tolist() == expected[:count]
+    assert clustering.farthest_distinct(codes, distances, count).tolist() == expected[:count]
 
 
 def test_with_fewer_distinct_codes_than_clusters_every_code_is_a_centroid():
@@ -160,7 +160,7 @@ def test_what_was_nearest_before_saves_work_and_changes_nothing(data, norm, c, b
     run = refine(problem, Q, 20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clustering, "assign_codes", lambda *given: assign_codes(*given[:4]))
-        patch.setattr(Problem, "sums_after", lambda self, S, before, labels: self.sums(labels, len(S)))
+        patch.setattr(Problem, "sums_after", lambda self, S, moved, before, labels: self.sums(labels, len(S)))
         plain = refine(problem, Q, 20)
     np.testing.assert_array_equal(run.labels, plain.labels)
     np.testing.assert_array_equal(run.Q, plain.Q)
@@ -268,7 +268,7 @@ def test_seeds_of_many_clusters_are_about_as_good_as_those_of_few(monkeypatch):
 
     def mean_distance():
         seeds = [seed(problem, 40, np.random.default_rng(number)) for number in range(10)]
-        return np.mean([problem.nearest(Q, np.ones(64))[1].mean() for Q in seeds])
+        return np.mean([problem.step(Q, np.ones(64)).nearest.distances.mean() for Q in seeds])
 
     few = mean_distance()
     monkeypatch.setattr(clustering, "MANY_CLUSTERS", 1)

@@ -196,7 +196,7 @@ def test_without_balance_the_objective_never_rises(problem):
 def test_with_balance_the_objective_never_rises_unless_a_cluster_was_empty(problem, nu):
     views, p, start, l = problem
     p = replace(p, nu=nu)
-    spy = mock.patch.object(clustering, "_farthest_distinct", wraps=clustering._farthest_distinct)
+    spy = mock.patch.object(clustering, "farthest_distinct", wraps=clustering.farthest_distinct)
     with spy as reseeded, no_view_fitted_too_well():
         learned = run(views, p, start, l=l, t=10, kappa=10)
     event(f"a cluster was empty: {reseeded.called}")
@@ -237,8 +237,8 @@ def test_the_iterations_are_told_with_the_share_of_bits_that_changed():
     ends = [value for _, step, value in learned.history if step == "α"]
     assert [objective for _, objective, _ in told] == ends
     blocks, _ = blocks_of(views, 12)
-    codes = np.zeros((p.N, 2), np.uint8)
-    loop.new_codes(blocks, codes, products_of_minus_one(blocks, p.K), start.projections, np.ones(2))
+    products = products_of_minus_one(blocks, p.K)
+    codes, _ = loop.new_codes(blocks, np.zeros((p.N, 2), np.uint8), products, start.projections, np.ones(2))
     one = run(views, p, start, t=1, report=lambda *what: told.append(what))
     assert told[-1][2] == pytest.approx((unpack(one.codes) != unpack(codes)).mean())
 
@@ -276,7 +276,7 @@ def test_codes_and_products_of_one_pass_agree_with_numpy():
     codes = np.zeros((p.N, 2), np.uint8)
     weights = np.array([0.3, 2.0])
     products = products_of_minus_one(blocks, p.K)
-    flips = loop.new_codes(blocks, codes, products, start.projections, weights, (pull, y))
+    codes, flips = loop.new_codes(blocks, codes, products, start.projections, weights, (pull, y))
     said = sum(a * Z @ P for a, Z, P in zip(weights, p.Zs, start.projections, strict=True)) + pull[y]
     B = literal.sgn(said)
     clear = np.abs(said) > 1e-4
@@ -320,18 +320,18 @@ def test_products_stay_those_of_the_codes_from_pass_to_pass(few, monkeypatch):
     rng = np.random.default_rng(0)
     views, _ = blobs(rng, 2500, c=4, m=2, missing=0.2)
     blocks, _ = blocks_of(views, 12, n_threads=2)
-    Zs = [np.vstack(parts).astype(float) for parts in zip(*blocks.sweep(lambda rows, Zs: Zs), strict=True)]
+    Zs = [np.vstack(parts).astype(float) for parts in zip(*map(blocks.embedded, range(len(blocks))), strict=True)]
     codes, ZtBs = np.zeros((2500, 2), np.uint8), products_of_minus_one(blocks, 16)
     first = [rng.normal(size=(12, 16)) for _ in views]
     for step in (0, 1e-3, 0.1, 1, 1):
         Ps = [P + step * rng.normal(size=P.shape) for P in first]
-        before = codes.copy()
-        flips = loop.new_codes(blocks, codes, ZtBs, Ps, np.ones(2))
+        before = codes
+        codes, flips = loop.new_codes(blocks, codes, ZtBs, Ps, np.ones(2))
         assert flips == (unpack(codes) != unpack(before)).sum()
         for ZtB, Z in zip(ZtBs, Zs, strict=True):
             assert ZtB.dtype == np.float64
             np.testing.assert_allclose(ZtB, Z.T @ unpack(codes, float), atol=2e-3)
-    assert loop.new_codes(blocks, codes, ZtBs, Ps, np.ones(2)) == 0
+    assert loop.new_codes(blocks, codes, ZtBs, Ps, np.ones(2))[1] == 0
 
 
 def test_encoding_is_the_sign_of_what_the_views_say():
@@ -394,5 +394,5 @@ def test_many_clusters_have_fewer_last_rounds(n_clusters, rounds, monkeypatch):
     asked = []
     monkeypatch.setattr(train, "refine", lambda problem, Q, max_iter: asked.append(max_iter))
     options = mock.Mock(balance=0.0, norm="l21", n_bits=8, n_threads=1, n_clusters=n_clusters, joint=True)
-    train.final_clusters(np.zeros((5, 1), np.uint8), None, options, None)
+    train.final_clusters(lambda norm, balance: None, 5, None, options, None)
     assert asked == [rounds]

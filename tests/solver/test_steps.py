@@ -297,7 +297,8 @@ def test_no_other_centroids_are_lower(problem, nu):
 def test_no_other_labels_are_lower(problem):
     p, s, rng = problem
     d = literal.bit_weights(p, s.B, s.Q, s.labels)
-    labels, distances = Problem(pack(s.B), norm_of(p)).nearest(s.Q.astype(np.int8), d)
+    nearest = Problem(pack(s.B), norm_of(p)).step(s.Q.astype(np.int8), d).nearest
+    labels, distances = nearest.labels, nearest.distances
     expected = literal.distances(s.B, s.Q, d)
     rows = np.arange(p.N)
     np.testing.assert_allclose(expected[rows, labels], expected.min(1), rtol=1e-6)

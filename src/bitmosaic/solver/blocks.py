@@ -1,7 +1,7 @@
 """Rows of all views -> blocks of embeddings, cached as far as memory allows and computed again beyond that.
 
-The cut into blocks depends on the shapes of the data alone: sums over blocks, taken in order, are the same bits
-whatever the memory limit, the chunk size or the number of threads.
+The cut into blocks depends on the shapes of the data alone, and sums over blocks are exact: they are the same bits
+whatever the memory limit, the chunk size, the number of threads or, on a cluster, the parts that hold some blocks each.
 """
 
 from itertools import combinations, pairwise
@@ -9,7 +9,9 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from bitmosaic.embedding import subtract_mean
+from bitmosaic.solver.clustering import Problem
 from bitmosaic.solver.scan import check_images, check_rows, rows_per_block
+from bitmosaic.solver.sums import Sums
 from bitmosaic.threads import in_order, row_ranges
 from bitmosaic.views import exact_dtype, forget_pages, read_rows
 
@@ -67,9 +69,62 @@ class Blocks:
         for v in views:
             forget_pages(self.arrays[v], rows)
 
-    def sweep(self, work):
-        """Yield ``work(rows, Zs)`` for every block, in order."""
-        return in_order(lambda i: work(self.slices[i], self.embedded(i)), range(len(self)), self.n_threads)
+    # ---- passes over the rows
+
+    def run(self, work, *columns):
+        """``work(Zs, *rows)`` of each block gives rows of a new column, and arrays to be added up.
+
+        `rows` are those of the block in each of the `columns`. Returns the new column and the sums.
+        """
+        column, sums = self.collect(work, columns, self.n_rows)
+        return column, sums.values()
+
+    def run_some(self, work, positions, *columns):
+        """As :meth:`run`, with some rows only: those at sorted `positions`, of which the columns speak."""
+        column, sums = self.collect(work, columns, self.n_rows, positions)
+        return column, sums.values()
+
+    def add_up(self, work):
+        """The sums of the arrays that ``work(Zs)`` of each block gives, beside None."""
+        return self.collect(work, (), self.n_rows)[1].values()
+
+    def collect(self, work, columns, n_rows, positions=None):
+        """As :meth:`run`, with sums that can be merged with those of other rows, `n_rows` in all."""
+
+        def one_block(number):
+            rows = self.slices[number]
+            if positions is None:
+                return rows, *work(self.embedded(number), *(column[rows] for column in columns))
+            which = slice(*np.searchsorted(positions, [rows.start, rows.stop]))
+            picked = positions[which] - rows.start
+            if not len(picked):
+                return which, None, None
+            Zs = self.embedded(number)
+            Zs = Zs if len(picked) == len(Zs[0]) else [Z[picked] for Z in Zs]
+            return which, *work(Zs, *(column[which] for column in columns))
+
+        column, sums = None, Sums(n_rows)
+        n_out = self.n_rows if positions is None else len(positions)
+        for which, new, parts in in_order(one_block, range(len(self)), self.n_threads):
+            if new is not None:
+                column = np.empty((n_out, *new.shape[1:]), new.dtype) if column is None else column
+                column[which] = new
+            if parts is not None:
+                sums.add(parts)
+        return column, sums
+
+    def constant(self, row):
+        """A column with the same row throughout."""
+        return np.tile(row, (self.n_rows, 1))
+
+    def problem(self, codes, norm, balance):
+        """The clustering of a column of codes."""
+        return Problem(codes, norm, balance, n_threads=self.n_threads)
+
+    def at_hand(self, positions):
+        """Have the raw rows at some sorted positions at hand; on one machine, they are."""
+
+    # ---- what is added up
 
     def centre(self, n_present):
         """Give each embedding the mean of ψ over the rows that have the view; n_present (m,)."""
@@ -81,14 +136,14 @@ class Blocks:
 
     def totals(self):
         """The sum of Z_v over all rows, for every view: float64 (l,)."""
-        return self._sum(lambda rows, Zs: [Z.sum(0, dtype=np.float64) for Z in Zs])
+        return self.add_up(column_totals)
 
     def grams(self):
         """G_v = Z_vᵀZ_v of every view: float64 (l, l).
 
         The products are in float64 too: in float32 their rounding outweighs a ridge of 1e-3 where data are tight.
         """
-        return self._sum(lambda rows, Zs: [own_products(Z) for Z in Zs])
+        return self.add_up(own_grams)
 
     def joint_gram(self):
         """Gram matrix of the concatenated embeddings (Σl, Σl) float64, and the slice of each view in it.
@@ -96,37 +151,25 @@ class Blocks:
         Between views the products are in float32.
         """
         views = side_by_side([e.n_anchors for e in self.embeddings])
-        pairs = list(combinations(range(len(views)), 2))
-
-        def one_block(rows, Zs):
-            return [own_products(Z) for Z in Zs] + [Zs[u].T @ Zs[v] for u, v in pairs]
-
-        parts = self._sum(one_block)
+        parts = self.add_up(all_grams)
         joint = np.empty((views[-1].stop, views[-1].stop))
         for view, G in zip(views, parts, strict=False):
             joint[view, view] = G
-        for (u, v), G in zip(pairs, parts[len(views) :], strict=True):
+        for (u, v), G in zip(combinations(range(len(views)), 2), parts[len(views) :], strict=True):
             joint[views[u], views[v]], joint[views[v], views[u]] = G, G.T
         return joint, views
 
-    def _sum(self, work):
-        """The float64 sums over all blocks of the arrays that `work` returns for each."""
-        totals = None
-        for parts in self.sweep(work):
-            totals = totals or [np.zeros(part.shape) for part in parts]
-            for total, part in zip(totals, parts, strict=True):
-                total += part
-        return totals
 
-    def sweep_some(self, work, positions):
-        """Yield ``work(which, Zs)`` for blocks with some of the sorted `positions`: a slice of them, and their rows."""
+def column_totals(Zs):
+    return None, [Z.sum(0, dtype=np.float64) for Z in Zs]
 
-        def one_block(rows, Zs):
-            which = slice(*np.searchsorted(positions, [rows.start, rows.stop]))
-            picked = positions[which] - rows.start
-            return work(which, Zs if len(picked) == len(Zs[0]) else [Z[picked] for Z in Zs]) if len(picked) else None
 
-        return (result for result in self.sweep(one_block) if result is not None)
+def own_grams(Zs):
+    return None, [own_products(Z) for Z in Zs]
+
+
+def all_grams(Zs):
+    return None, [own_products(Z) for Z in Zs] + [A.T @ B for A, B in combinations(Zs, 2)]
 
 
 def side_by_side(widths):

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bitmosaic.codes import cluster_bit_sums, costs_with, hamming_distances, nearest_centers, pack, unpack
-from bitmosaic.pruning import Assignment, assign_codes
+from bitmosaic.pruning import assign_codes
 from bitmosaic.solver.steps import L21, Frobenius, centroids, squared_residuals
 
 ROWS_FOR_SEEDING = 20_000  # k-means++ looks at a sample of this size, or of 50 per cluster
@@ -18,7 +19,9 @@ class Clustering:
     """The state of a clustering of packed codes."""
 
     Q: np.ndarray  # (c, K) int8 in ±1
-    labels: np.ndarray  # (n,) int32: the nearest centroid under `bit_weights`, or what the start says
+    labels: Any  # (n,) int32: the nearest centroid under `bit_weights`, or what the start says
+    S: np.ndarray  # (c, K), sums of the codes of each cluster
+    sizes: np.ndarray | None  # (c,), of clusters that were assigned
     bit_weights: np.ndarray  # (K,), the D of the last assignment
     objective: float  # norm of B - Q[labels], plus ν Σ_j (Σ_k Q_jk)²
     n_iter: int
@@ -30,10 +33,24 @@ class Clustering:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What is to be clustered, and what a good clustering is."""
+class Step:
+    """Codes with their nearest centroids, and what that makes of the clusters."""
 
-    codes: np.ndarray  # (n, K/8) uint8
+    nearest: Any  # Assignment
+    sizes: np.ndarray  # (c,) codes of each cluster
+    S: np.ndarray  # (c, K)
+    n_moved: int  # codes that had another label before
+
+    @property
+    def labels(self):
+        return self.nearest.labels
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be clustered, and what a good clustering is. Labels are those of all codes, in their order."""
+
+    codes: Any  # (n, K/8) uint8
     norm: L21 | Frobenius
     balance: float = 0.0  # ν
     sample_weight: np.ndarray | None = None
@@ -43,35 +60,63 @@ class Problem:
     def total_weight(self):
         return len(self.codes) if self.sample_weight is None else self.sample_weight.sum()
 
-    def sums(self, labels, n_clusters):
-        return cluster_bit_sums(self.codes, labels, n_clusters, self.sample_weight, self.n_threads)
-
-    def sums_after(self, S, before, labels):
-        """S of `labels` from S of the labels before: only what moved is added up, where integers make that exact."""
-        moved = np.flatnonzero(labels != before)
-        if self.sample_weight is not None or 4 * len(moved) > len(labels):
-            return self.sums(labels, len(S))
-        codes = self.codes[moved]
-        came, left = (cluster_bit_sums(codes, a[moved], len(S), None, self.n_threads) for a in (labels, before))
-        return S + came - left
-
     @property
     def initial_weights(self):
         """D before there are any residuals: the same for every bit, unless the norm fixes it."""
         return self.norm.weights(np.full(8 * self.codes.shape[1], float(self.total_weight)))
 
-    def nearest(self, Q, bit_weights):
-        return nearest_centers(self.codes, pack(Q), plain_if_equal(bit_weights), self.n_threads)
-
-    def nearest_after(self, before: Assignment | None, Q, bit_weights):
-        return assign_codes(self.codes, pack(Q), plain_if_equal(bit_weights), self.n_threads, before)
+    def weights(self, S, Q):
+        """D of a clustering."""
+        return self.norm.weights(squared_residuals(S, Q, self.total_weight))
 
     def objective(self, S, Q):
-        squared = squared_residuals(S, Q, self.total_weight)
-        return self.norm.value(squared) + self.balance_term(Q)
+        return self.norm.value(squared_residuals(S, Q, self.total_weight)) + self.balance_term(Q)
 
     def balance_term(self, Q):
         return self.balance * float((Q.sum(1, dtype=np.float64) ** 2).sum())
+
+    # ---- what touches the codes
+
+    def take(self, rows):
+        """The codes of some sorted rows."""
+        return self.codes[rows]
+
+    def sums(self, labels, n_clusters):
+        """S (c, K): the sum of the ±1 codes of each cluster."""
+        return cluster_bit_sums(self.codes, labels, n_clusters, self.sample_weight, self.n_threads)
+
+    def step(self, Q, bit_weights, last=None, labels=None, S=None):
+        """Every code to its nearest centroid. The `last` step saves work, and so do S and the labels it is of."""
+        nearest = assign_codes(self.codes, pack(Q), plain_if_equal(bit_weights), self.n_threads, last and last.nearest)
+        sizes = np.bincount(nearest.labels, minlength=len(Q))
+        if labels is None:
+            return Step(nearest, sizes, self.sums(nearest.labels, len(Q)), len(self.codes))
+        moved = np.flatnonzero(nearest.labels != labels)
+        return Step(nearest, sizes, self.sums_after(S, moved, labels, nearest.labels), len(moved))
+
+    def sums_after(self, S, moved, before, labels):
+        """S of `labels` from S of the labels before: only what moved is added up, where integers make that exact."""
+        if self.sample_weight is not None or 4 * len(moved) > len(labels):
+            return self.sums(labels, len(S))
+        return S + change_of_sums(self.codes[moved], before[moved], labels[moved], len(S), self.n_threads)
+
+    def labels_with(self, Q, rows, values):
+        """Labels that are `values` for some sorted rows, and the nearest centroid for all others."""
+        if len(rows) == len(self.codes):
+            return values
+        labels = nearest_centers(self.codes, pack(Q), plain_if_equal(self.initial_weights), self.n_threads)[0]
+        labels[rows] = values
+        return labels
+
+    def farthest(self, nearest, count):
+        """Up to `count` different codes, the farthest from its centroid first, none of them on it."""
+        return self.codes[farthest_distinct(self.codes, nearest.distances, count)]
+
+
+def change_of_sums(codes, before, after, n_clusters, n_threads=1):
+    """What S becomes more when codes move from one label to another."""
+    came, left = (cluster_bit_sums(codes, labels, n_clusters, None, n_threads) for labels in (after, before))
+    return came - left
 
 
 def plain_if_equal(bit_weights):
@@ -79,29 +124,29 @@ def plain_if_equal(bit_weights):
     return None if (bit_weights == bit_weights[0]).all() else bit_weights
 
 
-def assign(problem, Q, bit_weights, before: Assignment | None = None):
+def assign(problem, Q, bit_weights, last=None, labels=None, S=None):
     """Nearest centroid in the D-weighted Hamming distance, and no empty cluster    [eq. 25]
 
     An empty cluster takes the code that is farthest from its centroid. Each such move lowers the total distance, so
     this ends: with every cluster filled, or with every code on a centroid (fewer distinct codes than clusters).
-    What was nearest `before` saves most of the work; it does not change the result.
+    The last step saves most of the work, as the labels before and their S do; they do not change the result.
     """
-    nearest = problem.nearest_after(before, Q, bit_weights)
-    while (empty := np.flatnonzero(np.bincount(nearest.labels, minlength=len(Q)) == 0)).size:
-        far = _farthest_distinct(problem.codes, nearest.distances, len(empty))
-        if not far.size:
+    step = problem.step(Q, bit_weights, last, labels, S)
+    while (empty := np.flatnonzero(step.sizes == 0)).size:
+        far = problem.farthest(step.nearest, len(empty))
+        if not len(far):
             break
         Q = Q.copy()
-        Q[empty[: far.size]] = unpack(problem.codes[far], np.int8)
-        nearest = problem.nearest_after(nearest, Q, bit_weights)
-    return Q, nearest
+        Q[empty[: len(far)]] = unpack(far, np.int8)
+        step = problem.step(Q, bit_weights, step, labels, S)
+    return Q, step
 
 
-def _farthest_distinct(codes, distances, count):
+def farthest_distinct(codes, distances, count):
     """Up to `count` rows with different codes, the farthest first, none of them on its centroid."""
     n, size = len(distances), 10 * count  # so many are put in order, more if they are too much alike
     found: dict[bytes, int] = {}
-    while len(found) < count:
+    while n and len(found) < count:
         size = min(size, n)
         lowest = np.partition(distances, n - size)[n - size]
         rows = np.flatnonzero((distances >= lowest) & (distances > 0))
@@ -115,34 +160,31 @@ def _farthest_distinct(codes, distances, count):
     return np.array(list(found.values()), np.int64)
 
 
-def refine(problem, Q, max_iter, on_step: Callable[[str, float], None] | None = None, labels=None):
+def refine(problem, Q, max_iter, on_step: Callable[[str, float], None] | None = None, labels=None, S=None):
     """Alternate centroids and assignment from Q until nothing changes or `max_iter` is reached.
 
-    Without `labels`, the first labels are the nearest centroids. `on_step` is told the objective after each step.
+    Without `labels`, the first labels are the nearest centroids. S, if it is known, is that of the labels. `on_step` is
+    told the objective after each step.
     """
-
-    def weights(S, Q):
-        return problem.norm.weights(squared_residuals(S, Q, problem.total_weight))
-
-    d, nearest = problem.initial_weights, None
+    d, step = problem.initial_weights, None
     if labels is None:
-        Q, nearest = assign(problem, Q, d)
-        labels = nearest.labels
-    S = problem.sums(labels, len(Q))
+        Q, step = assign(problem, Q, d)
+        labels, S = step.labels, step.S
+    elif S is None:
+        S = problem.sums(labels, len(Q))
     converged, n_iter = False, 0
     while not converged and n_iter < max_iter:
         n_iter += 1
-        Q_new = centroids(Q, S, weights(S, Q), problem.balance)
+        Q_new = centroids(Q, S, problem.weights(S, Q), problem.balance)
         if on_step:
             on_step("Q", problem.objective(S, Q_new))
-        d = weights(S, Q_new)
-        Q_new, nearest = assign(problem, Q_new, d, nearest)
-        converged = np.array_equal(nearest.labels, labels) and np.array_equal(Q_new, Q)
-        S = problem.sums_after(S, labels, nearest.labels)
-        Q, labels = Q_new, nearest.labels
+        d = problem.weights(S, Q_new)
+        Q_new, step = assign(problem, Q_new, d, step, labels, S)
+        converged = step.n_moved == 0 and np.array_equal(Q_new, Q)
+        Q, labels, S = Q_new, step.labels, step.S
         if on_step:
             on_step("F", problem.objective(S, Q))
-    return Clustering(Q, labels, d, problem.objective(S, Q), n_iter, converged)
+    return Clustering(Q, labels, S, step and step.sizes, d, problem.objective(S, Q), n_iter, converged)
 
 
 def seed(problem, n_clusters, rng):
@@ -153,7 +195,7 @@ def seed(problem, n_clusters, rng):
     n = len(problem.codes)
     rows = max(ROWS_FOR_SEEDING, 50 * n_clusters)
     sample = np.arange(n) if n <= rows else np.sort(rng.choice(n, rows, replace=False))
-    codes = problem.codes[sample]
+    codes = problem.take(sample)
     mass = np.ones(len(codes)) if problem.sample_weight is None else problem.sample_weight[sample]
     weights = plain_if_equal(problem.initial_weights)
     if n_clusters > MANY_CLUSTERS:

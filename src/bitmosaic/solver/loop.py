@@ -1,7 +1,7 @@
 """Algorithm 1: embeddings -> projections, codes, centroids, labels and view weights, in turn."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from bitmosaic import kernels
 from bitmosaic.codes import cluster_bit_sums, pack, unpack
 from bitmosaic.solver import steps
-from bitmosaic.solver.clustering import Clustering, Problem, best_of, refine
+from bitmosaic.solver.clustering import Clustering, best_of, refine
 
 FEW_FLIPS = 0.08  # of the bits of a block; adding single rows is then faster than a matrix product
 LOWEST_LOSS = 1e-3  # of a bit, where view weights are concerned
@@ -61,10 +61,10 @@ def learn(blocks, grams, n_present, start, start_rows, settings, rng, report: Ca
     alpha = np.full(m, 1 / shares.sum())
     weights = shares * alpha**s.exponent * fairness
 
-    codes = np.zeros((n, s.K // 8), np.uint8)
+    codes = blocks.constant(np.zeros(s.K // 8, np.uint8))
     ZtBs = [-np.outer(total, np.ones(s.K)) for total in blocks.totals()]  # of codes that are -1 throughout
-    new_codes(blocks, codes, ZtBs, start.projections, np.ones(m))
-    problem = Problem(codes, s.norm, s.balance, n_threads=blocks.n_threads)
+    codes, _ = new_codes(blocks, codes, ZtBs, start.projections, np.ones(m))
+    problem = blocks.problem(codes, s.norm, s.balance)
     clustering = first_clusters(problem, start, start_rows, s, rng)
 
     history: list[tuple[int, str, float]] = []
@@ -87,14 +87,18 @@ def learn(blocks, grams, n_present, start, start_rows, settings, rng, report: Ca
         n_iter += 1
         Ps, costs = new_projections()
 
-        flips = new_codes(blocks, codes, ZtBs, Ps, weights, clustering_pull(problem, clustering, s))
+        codes, flips = new_codes(blocks, codes, ZtBs, Ps, weights, clustering_pull(problem, clustering, s))
+        problem = blocks.problem(codes, s.norm, s.balance)
         h = losses(Ps, costs)
         coding = weights @ h
-        note("B", coding, problem.objective(problem.sums(clustering.labels, s.n_clusters), clustering.Q))
+        S = problem.sums(clustering.labels, s.n_clusters)
+        note("B", coding, problem.objective(S, clustering.Q))
 
         if s.coupling > 0:
             on_step = partial(lambda step, grouping, coding: note(step, coding, grouping), coding=coding)
-            clustering = refine(problem, clustering.Q, s.cluster_iter, on_step, clustering.labels)
+            clustering = refine(problem, clustering.Q, s.cluster_iter, on_step, clustering.labels, S)
+        else:
+            clustering = replace(clustering, S=S)
 
         alpha = steps.view_weights(h * fairness, s.exponent, LOWEST_LOSS * n * s.K, shares)
         weights = shares * alpha**s.exponent * fairness
@@ -122,35 +126,31 @@ def clustering_pull(problem, clustering, s):
     """λ3 Q D (c, K) and the labels: what the clusters say of each bit; None where they are learned afterwards."""
     if s.coupling == 0:
         return None
-    S = problem.sums(clustering.labels, s.n_clusters)
-    d = problem.norm.weights(steps.squared_residuals(S, clustering.Q, problem.total_weight))
+    d = problem.weights(clustering.S, clustering.Q)
     return steps.centroid_pull(clustering.Q, d, s.coupling), clustering.labels
 
 
 def new_codes(blocks, codes, ZtBs, Ps, weights, pull=None):
-    """B = sgn(Σ w_v Z_v P_v + λ3 Q[labels] D), written into `codes`    [eq. 18]
+    """B = sgn(Σ w_v Z_v P_v + λ3 Q[labels] D) instead of `codes`, and how many bits changed    [eq. 18]
 
-    In the same pass Z_vᵀB (l, K) float64 of every view is brought up to date in `ZtBs`. Returns how many bits changed.
+    In the same pass Z_vᵀB (l, K) float64 of every view is brought up to date in `ZtBs`.
     """
-    Ps = [P.astype(np.float32) for P in Ps]
-    if pull is not None:
-        pull_of_cluster, labels = (pull[0] / weights.max()).astype(np.float32), pull[1]  # as `vote` is scaled
+    pulls, labels = (None, ()) if pull is None else ((pull[0] / weights.max()).astype(np.float32), (pull[1],))
+    work = partial(code_block, [P.astype(np.float32) for P in Ps], weights, pulls)
+    codes, (*changes, flips) = blocks.run(work, codes, *labels)
+    for ZtB, change in zip(ZtBs, changes, strict=True):
+        ZtB += change
+    return codes, int(flips)
 
-    def one_block(rows, Zs):
-        R = steps.vote(Zs, Ps, weights)
-        if pull is not None:
-            R += pull_of_cluster[labels[rows]]
-        old, new = codes[rows].copy(), pack(R)
-        codes[rows] = new
-        flips = int(np.bitwise_count(old ^ new).sum())
-        return [change_of_products(Z, old, new, flips) for Z in Zs], flips
 
-    all_flips = 0
-    for changes, flips in blocks.sweep(one_block):
-        all_flips += flips
-        for ZtB, change in zip(ZtBs, changes, strict=True):
-            ZtB += change
-    return all_flips
+def code_block(Ps, weights, pulls, Zs, old, labels=None):
+    """New codes of a block, the changes of Z_vᵀB and the number of flips; pulls (c, K) are scaled as `vote` is."""
+    R = steps.vote(Zs, Ps, weights)
+    if pulls is not None:
+        R += pulls[labels]
+    new = pack(R)
+    flips = int(np.bitwise_count(old ^ new).sum())
+    return new, [*(change_of_products(Z, old, new, flips) for Z in Zs), flips]
 
 
 def change_of_products(Z, old, new, flips):
@@ -164,14 +164,11 @@ def change_of_products(Z, old, new, flips):
 
 def encode(blocks, Ps, weights):
     """b = sgn(Σ_{v present} w_v ψ(x_v) P_v) for every row: packed codes, training and new images alike."""
-    codes = np.empty((blocks.n_rows, Ps[0].shape[1] // 8), np.uint8)
+    return blocks.run(partial(encoded_block, Ps, weights))[0]
 
-    def one_block(rows, Zs):
-        codes[rows] = pack(steps.vote(Zs, Ps, weights))
 
-    for _ in blocks.sweep(one_block):
-        pass
-    return codes
+def encoded_block(Ps, weights, Zs):
+    return pack(steps.vote(Zs, Ps, weights)), []
 
 
 def first_clusters(problem, start, start_rows, s, rng):
@@ -180,10 +177,6 @@ def first_clusters(problem, start, start_rows, s, rng):
         n_init = s.n_init if s.coupling > 0 else 1  # without coupling, clusters are learned from the final codes
         return best_of(problem, s.n_clusters, n_init, s.cluster_iter, rng)
     start_labels = start.labels.astype(np.int32)
-    S = cluster_bit_sums(problem.codes[start_rows], start_labels, s.n_clusters)
+    S = cluster_bit_sums(problem.take(start_rows), start_labels, s.n_clusters)
     Q = np.where(S >= 0, 1, -1).astype(np.int8)
-    if len(start_rows) == len(problem.codes):
-        return refine(problem, Q, 0, labels=start_labels)
-    labels = problem.nearest(Q, problem.initial_weights)[0]
-    labels[start_rows] = start_labels
-    return refine(problem, Q, 0, labels=labels)
+    return refine(problem, Q, 0, labels=problem.labels_with(Q, start_rows, start_labels))

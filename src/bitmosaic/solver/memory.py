@@ -61,7 +61,7 @@ class Needs:
             + 12 * l * widest * min(n_threads, m)
             + 8 * l * m * self.n_bits * (4 + under_way)
         )
-        codes = self.n_train * (self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
+        codes = self.n_train * (2 * self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
         block = 4 * rows * (5 * widest + (2 * m + 2) * l + 4 * self.n_bits)
         joint, own, between = (m * l) ** 2, m * l * l, l * l * m * (m - 1) // 2
         products = 8 * (own + between) + max((8 * own + 4 * between) * under_way, 8 * joint)

@@ -32,11 +32,11 @@ class Model:
         reduced = sum(e.basis.size for e in self.embeddings if e.basis is not None)
         return reduced + sum(e.anchors.size + P.size for e, P in zip(self.embeddings, self.projections, strict=True))
 
-    def encode(self, views, numbers, chunk_size=None, n_threads=1):
-        """Packed codes of all rows of `views`, which are the fitted views with these `numbers`."""
+    def encode(self, views, numbers, chunk_size=None, n_threads=1, rows=None):
+        """Packed codes of all (or some sorted) rows of `views`, which are the fitted views with these `numbers`."""
         with single_threaded_blas():
             embeddings = [self.embeddings[v] for v in numbers]
-            blocks = Blocks(views, embeddings, chunk_size=chunk_size, n_threads=n_threads)
+            blocks = Blocks(views, embeddings, rows, chunk_size=chunk_size, n_threads=n_threads)
             return encode(blocks, [self.projections[v] for v in numbers], self.weights[numbers])
 
     def assign(self, codes, n_threads=1):

@@ -104,6 +104,24 @@ def _scan_view(name, array, rows, n_threads, root):
     return ViewFacts(present, moments.mean, moments.variance, resolution, root)
 
 
+def presence(views, rows=None, n_threads=1):
+    """Which of some sorted `rows` (or of all) have which view (m, n) bool, every one of them checked."""
+    n = views.n_rows if rows is None else len(rows)
+    present = np.empty((len(views), n), bool)
+
+    def look(block):
+        numbers = np.arange(block.start, block.stop) if rows is None else rows[block]
+        for v, (name, array) in enumerate(zip(views.names, views.arrays, strict=True)):
+            X = read_rows(array, block if rows is None else numbers, exact_dtype(array))
+            present[v, block] = check_rows(name, X, rows, block.start)
+            forget_pages(array, numbers)
+
+    for _ in in_order(look, row_ranges(n, rows_per_block(views.widths)), n_threads):
+        pass
+    check_images(views.names, ~present, rows, 0)
+    return present
+
+
 def check_images(names, missing, rows, first):
     """An error where an image has no view at all; missing (m, n), numbered as :func:`check_rows` says."""
     nowhere = missing.all(0)

@@ -6,6 +6,7 @@ A start looks at a sample of the training rows and returns one matrix (l, K) per
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.linalg import eigh
@@ -148,25 +149,24 @@ def telling_directions(blocks, rows, whiteners, labels, n_clusters):
     """The directions T_v (l, c) that predict the labels: ridge regression of the clusters' indicators on what is
     whitened of each view."""
     shares = np.bincount(labels, minlength=n_clusters) / len(labels)
-    totals = [np.zeros((len(W), n_clusters)) for W in whiteners]
-
-    def one_block(which, Zs):
-        own = labels[which]
-        indicators = np.tile(-shares, (len(own), 1))
-        indicators[np.arange(len(own)), own] += 1
-        return [Z.T @ indicators for Z in Zs]
-
-    for parts in blocks.sweep_some(one_block, rows):
-        for total, part in zip(totals, parts, strict=True):
-            total += part
+    _, totals = blocks.run_some(partial(products_with_clusters, shares), rows, labels)
     return [W @ (W.T @ total) / len(whiteners) for W, total in zip(whiteners, totals, strict=True)]
+
+
+def products_with_clusters(shares, Zs, labels):
+    """Z_vᵀ times the indicators of the clusters, centred: (l, c) for each view."""
+    indicators = np.tile(-shares, (len(labels), 1))
+    indicators[np.arange(len(labels)), labels] += 1
+    return None, [Z.T @ indicators for Z in Zs]
 
 
 def place(blocks, rows, directions):
     """Y = Σ_v Z_v T_v (n, k) float32 of some rows."""
-    narrow = [T.astype(np.float32) for T in directions]
-    parts = blocks.sweep_some(lambda which, Zs: sum(Z @ T for Z, T in zip(Zs, narrow, strict=True)), rows)
-    return np.concatenate(list(parts))
+    return blocks.run_some(partial(placed, [T.astype(np.float32) for T in directions]), rows)[0]
+
+
+def placed(directions, Zs):
+    return sum(Z @ T for Z, T in zip(Zs, directions, strict=True)), []
 
 
 def on_the_sphere(Y):
@@ -186,6 +186,7 @@ class PlainViews:
 
     def __call__(self, rows):
         """Of the rows at some sorted positions: a list of (n, ≤ 64) float32, NaN where missing."""
+        self.blocks.at_hand(rows)
         return list(in_order(lambda v: self.view(v, rows), range(len(self.maps)), self.n_threads))
 
     def view(self, v, rows):
@@ -242,6 +243,7 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
         if np.average(apart, weights=shares) < enough:
             return None
     labels = np.empty(len(rows), np.int64)
+    plain_views.blocks.at_hand(rows)
     for block in row_ranges(len(rows), max(64, PAIRS // n_clusters)):
         distances = np.zeros((block.stop - block.start, n_clusters), np.float32)
         for v, (scale, C) in enumerate(zip(scales, means, strict=True)):

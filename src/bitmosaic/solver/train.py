@@ -3,18 +3,19 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
 from bitmosaic.embedding import basis_rows, fit_embedding, normalisation, principal_basis
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.solver.blocks import Blocks
-from bitmosaic.solver.clustering import Problem, best_of, refine
+from bitmosaic.solver.clustering import best_of, refine
 from bitmosaic.solver.how_many import ClusterCounts, how_many, most_clusters
 from bitmosaic.solver.loop import Settings, encode, learn
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
-from bitmosaic.solver.scan import rows_per_block, scan
+from bitmosaic.solver.scan import rows_per_block
 from bitmosaic.solver.start import consensus_start, find_consensus, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
 from bitmosaic.threads import in_order, row_ranges, single_threaded_blas
@@ -65,31 +66,33 @@ class Options:
 class Trained:
     model: Model
     view_weights: np.ndarray  # (m,)
-    codes: np.ndarray  # (n, K/8) uint8
-    labels: np.ndarray  # (n,) int32
+    codes: Any  # (n, K/8) uint8
+    labels: Any  # (n,) int32
+    n_found: int  # clusters that are not empty
     history: list[tuple[int, str, float]]
     n_iter: int
     converged: bool
     counts: ClusterCounts | None  # where the number of clusters was to be found
 
 
-def train(views, options, rng, report: Callable[[str], None]):
-    """Learn from the views. `report` is told, in words, how far the work is."""
+def train(data, options, rng, report: Callable[[str], None]):
+    """Learn from views, which are LocalData or the like. `report` is told, in words, how far the work is."""
     with single_threaded_blas():
-        return _train(views, options, rng, report)
+        return _train(data, options, rng, report)
 
 
-def _train(views, o, rng, report):
-    n = views.n_rows
-    needs = memory_needs(views.widths, o)
+def _train(data, o, rng, report):
+    n, n_views = data.n_rows, len(data.names)
+    needs = memory_needs(data.widths, o)
     n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
 
-    report(f"looking through {o.n_train} of {n} rows of {len(views)} views")
+    report(f"looking through {o.n_train} of {n} rows of {n_views} views")
     rows = np.arange(n) if o.n_train == n else np.sort(rng.choice(n, o.n_train, replace=False))
-    facts = scan(views, None if len(rows) == n else rows, n_threads, o.root)
+    sample = data.sample(rows)
+    facts = sample.scan(rows, n_threads, o.root)
     present = np.array([f.present for f in facts])  # (m, n_train)
     n_present = present.sum(1)
-    for name, count in zip(views.names, n_present, strict=True):
+    for name, count in zip(data.names, n_present, strict=True):
         if count == 0 and len(rows) == n:
             raise InvalidDataError(
                 f"A view must have at least one row; every row of view {name!r} is NaN. Leave it out."
@@ -105,21 +108,18 @@ def _train(views, o, rng, report):
     probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
     draw = int(rng.integers(2**31))  # the same for every view: a copy of a view must become a copy of its components
 
+    basis = [basis_positions(p, d, o) for p, d in zip(present, data.widths, strict=True)]
+    arrays = sample.arrays(rows[reduce(np.union1d, [probes, *anchors, *basis])])
+
     def one_embedding(v):
         of_view = probes[present[v, probes]]
-        return _embedding(views.arrays[v], facts[v], rows, present[v], anchors[v], of_view, o, len(views) > 1, draw)
+        return _embedding(arrays[v], facts[v], rows, basis[v], anchors[v], of_view, o, n_views > 1, draw)
 
-    widest_first = np.argsort(views.widths)[::-1]
+    widest_first = np.argsort(data.widths)[::-1]
     found = dict(zip(widest_first, in_order(one_embedding, widest_first, n_threads), strict=True))
-    embeddings = [found[v] for v in range(len(views))]
-    blocks = Blocks(
-        views,
-        embeddings,
-        None if len(rows) == n else rows,
-        chunk_size=o.chunk_size,
-        cache_bytes=cache_bytes,
-        n_threads=n_threads,
-    )
+    embeddings = [found[v] for v in range(n_views)]
+
+    blocks = sample.blocks(embeddings, rows, chunk_size=o.chunk_size, cache_bytes=cache_bytes, n_threads=n_threads)
     report(
         f"embedding {len(rows)} training rows with {len(anchors[0])} anchors; "
         f"{blocks.n_cached} of {len(blocks)} blocks stay in memory"
@@ -156,17 +156,18 @@ def _train(views, o, rng, report):
 
     report(f"encoding {n} rows")
     projections = [P.astype(np.float32) for P in learned.Ps]
-    everything = (
-        blocks if len(rows) == n else Blocks(views, blocks.embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
-    )
+    everything = blocks
+    if len(rows) < n or sample is not data:
+        everything = data.blocks(blocks.embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
     codes = encode(everything, projections, learned.weights)
-    clustering = final_clusters(codes, learned.clustering.Q, o, rng)
+    clustering = final_clusters(partial(everything.problem, codes), n, learned.clustering.Q, o, rng)
     model = Model(blocks.embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
     return Trained(
         model,
         learned.view_weights,
         codes,
         clustering.labels,
+        int((clustering.sizes > 0).sum()),
         learned.history,
         learned.n_iter,
         learned.converged,
@@ -212,8 +213,16 @@ def most_anchors(o, n_train):
     return max(n_train // ROWS_PER_ANCHOR, min(n_train, (o.n_clusters or 1) + 1)) if o.start == "consensus" else n_train
 
 
-def _embedding(array, facts, rows, present, anchors, probes, o, damped, draw):
-    """The embedding of one view, not yet centred. A view wider than `n_components` is reduced, and `damped`."""
+def basis_positions(present, width, o):
+    """Of the training rows from which the components of a view are taken; none where it is not reduced."""
+    if o.n_components is None or width <= o.n_components:
+        return np.empty(0, np.int64)
+    there = np.flatnonzero(present)
+    return there[np.linspace(0, len(there) - 1, basis_rows(o.n_components, len(there))).astype(int)]
+
+
+def _embedding(array, facts, rows, basis, anchors, probes, o, damped, draw):
+    """The embedding of one view, not yet centred. A view with rows for a `basis` is reduced, and `damped`."""
     # A spread within rounding of the mean, or at the edge of float32, is no information.
     constant = facts.variance <= np.maximum(facts.resolution * np.abs(facts.mean), 1e-37) ** 2
     spread = np.where(constant, 0, facts.variance)
@@ -229,11 +238,9 @@ def _embedding(array, facts, rows, present, anchors, probes, o, damped, draw):
         for block in row_ranges(len(positions), rows_per_block([array.shape[1]])):
             yield read_rows(array, rows[positions[block]], dtype), block
 
-    if o.n_components is not None and array.shape[1] > o.n_components:
-        there = np.flatnonzero(present)
-        some = np.linspace(0, len(there) - 1, basis_rows(o.n_components, len(there))).astype(int)
-        X = np.empty((len(some), array.shape[1]), np.float32)
-        for raw, block in blocks(there[some]):
+    if len(basis):
+        X = np.empty((len(basis), array.shape[1]), np.float32)
+        for raw, block in blocks(basis):
             X[block] = plain.normalise(raw)[0]
         plain = replace(plain, basis=principal_basis(X, o.n_components, draw, damped))
         del X
@@ -284,10 +291,12 @@ def typical_bit_weight(norm, n):
     return 0.5 / np.sqrt(n) if norm == "l21" else 1.0
 
 
-def final_clusters(codes, Q, o, rng):
-    """Clusters of all codes: from the learned centroids Q on, or from the best seeding where none were learned."""
-    balance = o.balance * len(codes) * typical_bit_weight(o.norm, len(codes))
-    problem = Problem(codes, make_norm(o.norm, o.n_bits), balance, n_threads=o.n_threads)
+def final_clusters(problem_with, n, Q, o, rng):
+    """Clusters of all n codes: from the learned centroids Q on, or from the best seeding where none were learned.
+
+    `problem_with(norm, balance)` is the problem of clustering them.
+    """
+    problem = problem_with(make_norm(o.norm, o.n_bits), o.balance * n * typical_bit_weight(o.norm, n))
     rounds = max(5, min(FINAL_ITER, FINAL_WORK // o.n_clusters))
     if o.joint:
         return refine(problem, Q, rounds)

@@ -1,6 +1,6 @@
 """What binary baselines share: codes of so many bits; and codes, projections and centroids learned together."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from bitmosaic.bench.baselines.base import Baseline
 from bitmosaic.errors import ParameterError
+from bitmosaic.solver.clustering import Problem
 from bitmosaic.solver.loop import Settings, learn
 from bitmosaic.solver.start import rotation_start
 from bitmosaic.solver.steps import Frobenius
@@ -118,7 +119,19 @@ class Rows:
         """The sum of the rows of each view: float64 (l_v,)."""
         return [Z.sum(0, dtype=np.float64) for Z in self.embeddings]
 
-    def sweep(self, work: Callable[[slice, list[np.ndarray]], Any]) -> Iterator[Any]:
-        """Yield ``work(rows, Zs)`` for every block, in order."""
-        blocks = row_ranges(self.n_rows, BLOCK)
-        return in_order(lambda rows: work(rows, [Z[rows] for Z in self.embeddings]), blocks, self.n_threads)
+    def constant(self, row: np.ndarray) -> np.ndarray:
+        """A column with the same row throughout."""
+        return np.tile(row, (self.n_rows, 1))
+
+    def problem(self, codes: np.ndarray, norm: Frobenius, balance: float) -> Problem:
+        """The clustering of codes."""
+        return Problem(codes, norm, balance, n_threads=self.n_threads)
+
+    def run(self, work: Callable[..., Any], *columns: np.ndarray) -> tuple[np.ndarray, list[Any]]:
+        """``work(Zs, *rows)`` of every block, the rows being those of the columns: a new column, and float64 sums."""
+
+        def one_block(rows: slice) -> Any:
+            return work([Z[rows] for Z in self.embeddings], *(column[rows] for column in columns))
+
+        news, parts = zip(*in_order(one_block, row_ranges(self.n_rows, BLOCK), self.n_threads), strict=True)
+        return np.concatenate(news), [sum(np.asarray(p, np.float64) for p in part) for part in zip(*parts, strict=True)]

@@ -19,6 +19,7 @@ async function show() {
   showing = new AbortController();
   const { signal } = showing;
   const run = get("/api/run", signal).then(fillHeader);
+  run.catch(() => {}); // whoever awaits it is told; a page that is left before that has nobody
   try {
     const module = await import(`./${pageModule}.js`);
     const content = await module.show({ page, run, signal });

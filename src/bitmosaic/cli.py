@@ -8,6 +8,20 @@ from typing import Annotated, Any
 import typer
 
 from bitmosaic.bench.paper_commands import bench
+from bitmosaic.cli_options import (
+    Clusters,
+    Labels,
+    MaxSide,
+    Memory,
+    Mirror,
+    Scheduler,
+    Seed,
+    Source,
+    Strict,
+    Threads,
+    ViewNames,
+    Workers,
+)
 from bitmosaic.explorer import commands as explorer
 from bitmosaic.explorer.commands import Json, RunFolder
 
@@ -18,49 +32,6 @@ app = typer.Typer(
     help="Cluster millions of images on one ordinary machine: every image becomes 16 bytes.",
 )
 app.add_typer(bench, name="bench")
-
-Source = Annotated[
-    str, typer.Argument(help="A folder, a list (.txt), an archive (.tar.xz, .zip …) or a .npy of pictures.")
-]
-
-
-def _count(text: str) -> int | str:
-    if text == "auto":
-        return text
-    if not text.isdecimal() or int(text) < 1:
-        raise typer.BadParameter(f"it must be 1, 2, 3 … or auto; got {text!r}.")
-    return int(text)
-
-
-Clusters = Annotated[
-    Any,
-    typer.Option(
-        "--clusters", "-c", parser=_count, metavar="K|auto", help="How many clusters, or auto: as many as hold best."
-    ),
-]
-ViewNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--view",
-        help="A view to extract: lbp, gist, hog, ch, cm, corr, edh, wt, or NAME=MODEL.onnx. Repeat it. Options follow "
-        "a question mark: 'hog?mirror=false'.",
-    ),
-]
-Mirror = Annotated[
-    bool,
-    typer.Option(
-        help="Features that do not change when a picture is mirrored. Write --no-mirror where left and right matter: "
-        "text, digits. An ONNX view, or one of your own, is mirrored only if asked: NAME=MODEL.onnx?mirror=true."
-    ),
-]
-MaxSide = Annotated[
-    int | None, typer.Option(min=8, help="Larger pictures are reduced to this many pixels a side: 128, for ONNX 256.")
-]
-Labels = Annotated[str | None, typer.Option(help="'folder': the name of a picture's folder is its true label.")]
-Seed = Annotated[int, typer.Option(help="Same seed, same clusters.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads; every core otherwise. The result is the same.")]
-Memory = Annotated[str | None, typer.Option(help="What the fit may allocate, such as 512MB. The result is the same.")]
-Strict = Annotated[bool, typer.Option(help="Stop at the first picture that cannot be read, instead of skipping it.")]
 
 
 def main() -> None:
@@ -104,13 +75,16 @@ def cluster(
     memory_limit: Memory = None,
     threads: Threads = None,
     strict: Strict = False,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Pictures -> clusters to look at: features, codes, clusters, tables and contact sheets in a run folder."""
     from bitmosaic import pipeline
+    from bitmosaic.scale.cluster import connected
     from bitmosaic.terminal import progress_bars
 
-    with progress_bars() as progress:
+    with progress_bars() as progress, connected(scheduler, workers) as client:
         run = pipeline.cluster(
             src,
             out,
@@ -124,6 +98,7 @@ def cluster(
             n_threads=threads,
             strict=strict,
             progress=progress,
+            client=client,
         )
     _print_run(run, as_json)
 
@@ -138,23 +113,27 @@ def extract(
     max_side: MaxSide = None,
     threads: Threads = None,
     strict: Strict = False,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Pictures -> a views folder: one .npy of features per view."""
-    from bitmosaic import extraction
+    """Pictures -> a views folder: one .npy of features per view, or with a cluster Parquet parts of all views."""
+    from bitmosaic import pipeline
+    from bitmosaic.scale.cluster import connected
     from bitmosaic.terminal import progress_bars
 
-    with progress_bars() as progress:
-        views = extraction.extract_views(
+    with progress_bars() as progress, connected(scheduler, workers) as client:
+        views = pipeline.extract(
             src,
             out,
-            view or extraction.DEFAULT_VIEWS,
+            view or pipeline.DEFAULT_VIEWS,
             mirror=mirror,
             labels=labels,
             max_side=max_side,
             n_threads=threads,
             strict=strict,
             progress=progress,
+            client=client,
         )
     widths = dict(zip(views.names, views.widths, strict=True))
     if as_json:
@@ -172,15 +151,25 @@ def fit(
     seed: Seed = 0,
     memory_limit: Memory = None,
     threads: Threads = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """A views folder -> a run folder with codes and clusters."""
     from bitmosaic import pipeline
+    from bitmosaic.scale.cluster import connected
     from bitmosaic.terminal import progress_bars
 
-    with progress_bars() as progress:
+    with progress_bars() as progress, connected(scheduler, workers) as client:
         run = pipeline.fit(
-            views, out, clusters, seed=seed, memory_limit=memory_limit, n_threads=threads, progress=progress
+            views,
+            out,
+            clusters,
+            seed=seed,
+            memory_limit=memory_limit,
+            n_threads=threads,
+            progress=progress,
+            client=client,
         )
     _print_run(run, as_json)
 

@@ -41,5 +41,9 @@ class MissingExtraError(BitmosaicError, ImportError):
     """A part of bitmosaic whose packages are not installed; the message has the pip command."""
 
 
+class ClusterError(BitmosaicError, RuntimeError):
+    """A Dask cluster that cannot be reached, or a block of rows that it could not compute."""
+
+
 class BusyFolderError(BitmosaicError, RuntimeError):
     """A run or views folder in which another process is working."""

@@ -11,7 +11,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from bitmosaic.views import Views, read_views, write_views
 DEFAULT_VIEWS = ("lbp", "gist", "hog")
 BATCH, SLOW_BATCH = 1024, 128  # pictures; what a stop can cost
 RECIPE, SKIPPED = "extraction.json", "skipped.csv"
+STAGE = "extracting features"
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,16 @@ class ViewSpec:
         if not equals:
             return cls(name, name, ({"mirror": mirror} if name in HAND_MADE else {}) | options)
         return cls(name, "onnx", {"path": str(Path(path).resolve())} | options)
+
+    @classmethod
+    def again(cls, made: dict[str, Any]) -> "ViewSpec":
+        """From what `recipe` gave, checked: it still is what decides the features."""
+        spec = cls(made["name"], made["extractor"], made["options"])
+        if as_json(spec.recipe()) != made:
+            raise InvalidDataError(
+                f"View {spec.name!r} must be made from the same model again; its file has changed, or is gone."
+            )
+        return spec
 
     def open(self) -> Extractor:
         return extractor(self.extractor, **self.options)
@@ -113,43 +125,104 @@ def extract_views(
     pixels a side: 128 or, for an ONNX encoder, 256. Pictures that cannot be read are left out, with their cause, in
     skipped.csv; `strict` stops instead. `progress(stage, done, total)` is called after each batch.
     """
-    specs, out = view_specs(views, mirror), Path(out)
-    max_side = max_side or usual_side(specs)
-    source = open_images(src, progress)
-    check_labels(source, labels)
-    recipe = as_json(
-        {
-            "source": source_name(source),
-            "pictures": len(source),
-            "fingerprint": fingerprint(source),
-            "max_side": max_side,
-            "labels": labels,
-            "views": [spec.recipe() for spec in specs],
-        }
-    )
-    work_folder = out.with_name(f".{out.name}.extracting")
-    if (done := finished(out)) is not None:
-        shutil.rmtree(work_folder, ignore_errors=True)
-        if done != recipe:
-            raise InvalidDataError(
-                f"A views folder is made from one source in one way; {out} was made {difference(done, recipe)}. "
-                "Choose another folder, or remove this one."
-            )
-        progress("extracting features", len(source), len(source))
-        return read_views(out)
-
-    extractors = [spec.open() for spec in specs]
-    work_folder.mkdir(parents=True, exist_ok=True)
-    with locked(work_folder):
-        work = Work(work_folder, recipe, {spec.name: e.width for spec, e in zip(specs, extractors, strict=True)})
-        progress("extracting features", work.next, len(source))
-        slow = any(spec.extractor == "onnx" for spec in specs)
-        batches = source.batches(SLOW_BATCH if slow else BATCH, work.next, max_side, n_threads, strict)
+    job = Extraction.prepare(src, out, views, mirror, labels, max_side, progress)
+    if (done := job.result(progress)) is not None:
+        return done
+    extractors = [spec.open() for spec in job.specs]
+    n_pictures = len(job.source)
+    with job.working() as folder:
+        work = Work(folder, job.recipe, {spec.name: e.width for spec, e in zip(job.specs, extractors, strict=True)})
+        progress(STAGE, work.next, n_pictures)
+        batches = job.source.batches(SLOW_BATCH if job.slow else BATCH, work.next, job.max_side, n_threads, strict)
         for batch in ahead(batches):
             work.append(batch, extract(extractors, batch.images, n_threads))
-            progress("extracting features", work.next, len(source))
-        work.finish(source, out, labels, progress)
-    return read_views(out)
+            progress(STAGE, work.next, n_pictures)
+        whole, skipped = work.finish(job, progress)
+        job.publish(whole, skipped)
+    return read_views(job.out)
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What is to be extracted and where to, checked: wherever it is done, the recipe decides the features."""
+
+    source: ImageSource
+    specs: list[ViewSpec]
+    out: Path
+    labels: str | None
+    max_side: int
+    recipe: dict[str, Any]
+
+    @classmethod
+    def prepare(
+        cls,
+        src: Any,
+        out: Any,
+        views: Sequence[str | ViewSpec],
+        mirror: bool,
+        labels: str | None,
+        max_side: int | None,
+        progress: Progress,
+    ) -> "Extraction":
+        specs = view_specs(views, mirror)
+        max_side = max_side or usual_side(specs)
+        source = open_images(src, progress)
+        check_labels(source, labels)
+        recipe = as_json(
+            {
+                "source": source_name(source),
+                "pictures": len(source),
+                "fingerprint": fingerprint(source),
+                "max_side": max_side,
+                "labels": labels,
+                "views": [spec.recipe() for spec in specs],
+            }
+        )
+        return cls(source, specs, Path(out), labels, max_side, recipe)
+
+    @property
+    def slow(self) -> bool:
+        return any(spec.extractor == "onnx" for spec in self.specs)
+
+    @property
+    def work_folder(self) -> Path:
+        return self.out.with_name(f".{self.out.name}.extracting")
+
+    def result(self, progress: Progress) -> Views | None:
+        """The views if they are there already, None if not. What was made in another way is refused."""
+        if (done := finished(self.out)) is None:
+            return None
+        shutil.rmtree(self.work_folder, ignore_errors=True)
+        if done != self.recipe:
+            raise InvalidDataError(
+                f"A views folder is made from one source in one way; {self.out} was made "
+                f"{difference(done, self.recipe)}. Choose another folder, or remove this one."
+            )
+        progress(STAGE, len(self.source), len(self.source))
+        return read_views(self.out)
+
+    @contextmanager
+    def working(self) -> Iterator[Path]:
+        """The hidden folder to work in, for one process at a time."""
+        self.work_folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.work_folder):
+            yield self.work_folder
+
+    def check_some(self, n_rows: int, skipped: Sequence[tuple[str, str]]) -> None:
+        if n_rows == 0:
+            causes = "; ".join(f"{display_path(path)}: {cause}" for path, cause in skipped[:3])
+            shutil.rmtree(self.work_folder, ignore_errors=True)
+            raise InvalidDataError(f"At least one picture must be readable; none of {len(self.source)} was ({causes}).")
+
+    def publish(self, whole: Path, skipped: Sequence[tuple[str, str]]) -> None:
+        """A finished views folder in the hidden one takes its place at once."""
+        write_whole(whole / SKIPPED, skipped_csv(skipped))
+        write_json(whole / RECIPE, self.recipe)
+        if self.out.is_dir():
+            self.out.rmdir()  # empty, as `finished` has seen
+        whole.rename(self.out)
+        sync_folder(self.out.parent)
+        shutil.rmtree(self.work_folder, ignore_errors=True)
 
 
 def check_labels(source: ImageSource, labels: str | None) -> None:
@@ -256,26 +329,23 @@ class Work:
         state = {"recipe": self.recipe, "next": self.next, "rows": self.rows, "skipped": self.skipped}
         write_json(self.folder / "state.json", state)
 
-    def finish(self, source: ImageSource, out: Path, labels: str | None, progress: Progress) -> None:
-        """Make the views folder of what has been collected; it takes its place at once."""
+    def finish(self, job: Extraction, progress: Progress) -> tuple[Path, list[tuple[str, str]]]:
+        """Make a views folder of what has been collected; returns where, and what was skipped."""
         for file in self._files.values():
             file.close()
         skipped = [json.loads(line) for line in (self.folder / "skipped.jsonl").read_text().splitlines()]
-        if self.rows == 0:
-            causes = "; ".join(f"{display_path(path)}: {cause}" for path, cause in skipped[:3])
-            shutil.rmtree(self.folder)
-            raise InvalidDataError(f"At least one picture must be readable; none of {len(source)} was ({causes}).")
+        job.check_some(self.rows, skipped)
         positions = np.fromfile(self.folder / "positions.i64", "<i8")
         arrays = tuple(
             np.memmap(self.folder / f"{name}.f32", "<f4", mode="r", shape=(self.rows, width))
             for name, width in self.widths.items()
         )
-        names = source.labels() if labels else None
+        names = job.source.labels() if job.labels else None
         views = Views(
             tuple(self.widths),
             arrays,
             labels=None if names is None else names[positions],
-            paths=tuple(source.paths[i] for i in positions),
+            paths=tuple(job.source.paths[i] for i in positions),
         )
         whole = self.folder / "views"
         shutil.rmtree(whole, ignore_errors=True)
@@ -284,13 +354,7 @@ class Work:
             views,
             progress=lambda done, total: progress("writing features (MB)", megabytes(done), megabytes(total)),
         )
-        write_whole(whole / SKIPPED, skipped_csv(skipped))
-        write_json(whole / RECIPE, self.recipe)
-        if out.is_dir():
-            out.rmdir()  # empty, as `finished` has seen
-        whole.rename(out)
-        sync_folder(out.parent)
-        shutil.rmtree(self.folder)
+        return whole, skipped
 
 
 def skipped_csv(skipped: Sequence[tuple[str, str]]) -> bytes:

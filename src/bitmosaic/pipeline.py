@@ -4,8 +4,9 @@ import csv
 import time
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,9 +33,14 @@ from bitmosaic.hsic import HSIC
 from bitmosaic.images import Progress, display_path, folder_name, open_images, quiet
 from bitmosaic.metrics import clustering_scores
 from bitmosaic.run import Run, write_tables
+from bitmosaic.scale.views import dask_views
 from bitmosaic.sheets import TILE, contact_sheet, how_many_chart, overview
 from bitmosaic.solver.how_many import ClusterCounts
 from bitmosaic.views import Views, read_views
+from bitmosaic.worker_extraction import extract_on_workers
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 N_CENTRAL, N_FAR, N_OVERVIEW, MAX_SHEETS = 60, 12, 12, 200
 
@@ -53,11 +59,13 @@ def cluster(
     n_threads: int | None = None,
     strict: bool = False,
     progress: Progress = quiet,
+    client: "Client | None" = None,
 ) -> Run:
     """Pictures -> a run folder. A run that was stopped goes on where it was; a finished one is returned as it is.
 
     `n_clusters` is a number, or "auto".
     Hand-made features are blind to left and right: say `mirror=False` where these matter, as in text and digits.
+    With the `client` of a Dask cluster, its workers extract, encode and cluster; they must see `src` and `out`.
     """
     specs = view_specs(views, mirror)
     max_side = max_side or usual_side(specs)
@@ -82,7 +90,7 @@ def cluster(
         remove_unfinished(run.folder)
         if not run.complete:
             start = time.perf_counter()
-            table = extract_views(
+            table = extract(
                 source,
                 run.folder / "views",
                 specs,
@@ -91,18 +99,38 @@ def cluster(
                 n_threads=n_threads,
                 strict=strict,
                 progress=progress,
+                client=client,
             )
             write_whole(run.folder / SKIPPED, (run.folder / "views" / SKIPPED).read_bytes())
             if not run.done("extract"):
                 skipped = len(source) - table.n_rows
                 run.finish("extract", time.perf_counter() - start, images=table.n_rows, skipped=skipped)
-            _cluster_views(run, table, source, model, progress)
+            _cluster_views(run, table, source, model, progress, client)
     if strict and run.manifest["skipped"]:
         raise InvalidDataError(
             f"With strict, every picture must be readable; {run.manifest['skipped']} of this run are not. "
             f"{run.folder / SKIPPED} has the causes."
         )
     return run
+
+
+def extract(
+    src: Any,
+    out: Any,
+    views: Sequence[str | ViewSpec] = DEFAULT_VIEWS,
+    *,
+    mirror: bool = True,
+    labels: str | None = None,
+    max_side: int | None = None,
+    n_threads: int | None = None,
+    strict: bool = False,
+    progress: Progress = quiet,
+    client: "Client | None" = None,
+) -> Views:
+    """Pictures -> a views folder, here or on the workers of a cluster: the same features either way."""
+    here = partial(extract_views, n_threads=n_threads)
+    how = here if client is None else partial(extract_on_workers, client)
+    return how(src, out, views, mirror=mirror, labels=labels, max_side=max_side, strict=strict, progress=progress)
 
 
 def fit(
@@ -114,8 +142,12 @@ def fit(
     memory_limit: str | int | None = None,
     n_threads: int | None = None,
     progress: Progress = quiet,
+    client: "Client | None" = None,
 ) -> Run:
-    """A views folder (or any file that `read_views` reads) -> a run folder. Pictures are drawn if they can be found."""
+    """A views folder (or any file that `read_views` reads) -> a run folder. Pictures are drawn if they can be found.
+
+    With the `client` of a Dask cluster, its workers read the views, by the same path, and do the work.
+    """
     where = find_views(views_folder)
     table = read_views(where)
     model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
@@ -128,7 +160,7 @@ def fit(
         if not run.complete:
             if not run.done("extract"):
                 run.finish("extract", 0.0, images=table.n_rows, skipped=0, views_folder=str(where))
-            _cluster_views(run, table, find_source(where, progress), model, progress)
+            _cluster_views(run, table, find_source(where, progress), model, progress, client)
     return run
 
 
@@ -160,12 +192,13 @@ def find_source(views_folder: Path, progress: Progress = quiet):
         return None
 
 
-def _cluster_views(run, table, source, model, progress):
+def _cluster_views(run, table, source, model, progress, client):
     if not run.done("fit"):
         start = time.perf_counter()
+        views = table if client is None else dask_views(run.views_folder)
         with warnings.catch_warnings():  # the manifest and the chart say it
             warnings.filterwarnings("ignore", "The number of clusters is not clear")
-            model.fit(table, progress=lambda done, total: progress("learning codes and clusters", done, total))
+            model.fit(views, progress=lambda done, total: progress("learning codes and clusters", done, total))
         model.save(run.folder / "model.safetensors")
         weights = dict(zip(model.view_names_, model.view_weights_.round(4).tolist(), strict=True))
         facts = {"view_weights": weights, "iterations": model.n_iter_}
@@ -302,12 +335,7 @@ def run_recipe(run: Run) -> dict[str, Any]:
 def run_views(run: Run) -> tuple[list[ViewSpec], int]:
     """The views of a run, checked to be made as they were, and the size of their pictures."""
     recipe = run_recipe(run)
-    specs = [ViewSpec(view["name"], view["extractor"], view["options"]) for view in recipe["views"]]
-    for spec, made in zip(specs, recipe["views"], strict=True):
-        if as_json(spec.recipe()) != made:
-            raise InvalidDataError(
-                f"View {spec.name!r} must be made as at the fit; its model file has changed or is gone."
-            )
+    specs = [ViewSpec.again(view) for view in recipe["views"]]
     return specs, recipe["max_side"]
 
 

@@ -110,6 +110,96 @@ def memory(
 
 
 @bench.command()
+def scale(
+    rows: Annotated[str, typer.Option(help="Numbers of rows, with commas, each at least 1000.")] = "1_000_000",
+    clusters: Annotated[int, typer.Option(min=1, help="Planted clusters.")] = 20,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of the cluster, on this machine.")] = 2,
+    train_size: Annotated[str, typer.Option(help="'auto', a number of rows, or a share such as 1.0.")] = "auto",
+    block_rows: Annotated[int, typer.Option(min=1024, help="Rows of a block of the Dask arrays.")] = 65_536,
+    beside: Annotated[
+        bool, typer.Option("--beside-local", help="The same views folder fitted with and without the cluster, instead.")
+    ] = False,
+    repeats: Annotated[int, typer.Option(min=1, help="With --beside-local: the best of so many turns counts.")] = 3,
+    folder: Annotated[Path | None, typer.Option(help="With --beside-local: where the views go.")] = None,
+) -> None:
+    """A fit on a Dask cluster of this machine: time, peak memory and traffic of rows that are made in the blocks.
+
+    The views have 128 + 64 + 256 columns. With --beside-local, what the cluster takes longer than one process does.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from bitmosaic.bench.choices import parse_numbers
+    from bitmosaic.bench.memory import model_of
+    from bitmosaic.bench.scale import compare, measure
+    from bitmosaic.errors import ParameterError
+    from bitmosaic.scale.cluster import connected
+    from bitmosaic.terminal import progress_bars
+
+    numbers = sorted(set(parse_numbers("--rows", rows)))
+    if numbers[0] < 1000:
+        raise ParameterError(f"--rows must be at least 1000; got {numbers[0]}.")
+    size = model_of(clusters, None, train_size).train_size
+    console, table = Console(), Table(box=SIMPLE_HEAD, pad_edge=False)
+    if beside:
+        for name in ("rows", "local, s", "cluster, s", "overhead", "rows that differ"):
+            table.add_column(name, justify="right")
+        for n_rows in numbers:
+            with connected(workers=workers) as client, progress_bars(goes_on=False) as progress:
+                seconds, differing = compare(
+                    client,
+                    n_rows,
+                    clusters,
+                    repeats,
+                    folder,
+                    lambda done, total, n=n_rows: progress(f"fits of {n:,} rows", done, total),
+                )
+            best = {name: min(turns) for name, turns in seconds.items()}
+            overhead = best["cluster"] / best["local"] - 1
+            table.add_row(
+                f"{n_rows:,}", f"{best['local']:.1f}", f"{best['cluster']:.1f}", f"{overhead:+.0%}", f"{differing:,}"
+            )
+        table.caption = f"{workers} workers beside as many threads, the best of {repeats} turns each"
+        console.print(table)
+        return
+    names = (
+        "rows",
+        "blocks",
+        "seconds",
+        "µs a row",
+        "largest worker, MB",
+        "client, MB",
+        "rounds",
+        "s each",
+        "kB each",
+        "NMI",
+    )
+    for name in names:
+        table.add_column(name, justify="right")
+    for n_rows in numbers:
+        with connected(workers=workers) as client, console.status(f"Fitting {n_rows:,} rows …"):
+            figures = measure(client, n_rows, clusters, size, block_rows)
+        table.add_row(
+            f"{n_rows:,}",
+            f"{figures.n_blocks:,}",
+            f"{figures.seconds:.1f}",
+            f"{1e6 * figures.seconds / n_rows:.2f}",
+            f"{figures.worker_peak / 1e6:,.0f}",
+            f"{figures.client_peak / 1e6:,.0f}",
+            f"{len(figures.rounds)}",
+            f"{figures.round_seconds:.2f}",
+            f"{figures.round_bytes / 1e3:.0f}",
+            f"{figures.nmi:.3f}",
+        )
+    table.caption = (
+        f"{workers} workers, train_size {train_size}; client: above its start; rounds of clustering, and what workers "
+        "sent in each; NMI against the planted clusters"
+    )
+    console.print(table)
+
+
+@bench.command()
 def features(
     src: Annotated[str, typer.Argument(help="A folder or archive of pictures, all of one size.")],
     limit: Annotated[int, typer.Option(min=250, help="At most this many pictures.")] = 60_000,

@@ -101,6 +101,9 @@ def forget_pages(array: Rows, rows: np.ndarray) -> None:
     They stay in the system's cache, not in this process. Not for copy-on-write maps, where that would undo the user's
     changes.
     """
+    if hasattr(array, "forget_pages"):
+        array.forget_pages(rows)
+        return
     if not (isinstance(array, np.memmap) and array.mode in ("r", "r+") and hasattr(mmap, "MADV_DONTNEED")):
         return
     mapped = getattr(array, "_mmap", None)

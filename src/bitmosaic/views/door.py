@@ -18,7 +18,7 @@ def as_views(data: Any) -> Views:
     """Views from what `fit` and `predict` take.
 
     Views: as they are · a dict name -> (n, d) · a list of (n, d): view0, view1, … · one (n, d): view0 ·
-    a path: what `read_views` reads. Arrays and memory maps are neither copied nor read through.
+    a path: what `read_views` reads. Arrays, memory maps and Dask arrays are neither copied nor read through.
     """
     if isinstance(data, Views):
         return data
@@ -74,6 +74,8 @@ def _as_rows(array: Any, whose: str) -> Rows:
     """The array itself if it can be read as it is; otherwise what scikit-learn makes of it."""
     if is_dataset(array) or isinstance(array, H5Rows | ParquetRows):
         return array
+    if hasattr(array, "__dask_graph__"):
+        return dask_rows(array, whose)
     if isinstance(array, np.ma.MaskedArray):
         raise DataTypeError(f"{whose}Masked arrays are not supported. Fill the masked values, or drop their rows.")
     dtype = getattr(array, "dtype", None)
@@ -84,6 +86,21 @@ def _as_rows(array: Any, whose: str) -> Rows:
     checked = _check_array(array, whose)
     # check_array gives a plain array of the same memory: the memory map itself is worth keeping.
     return array if isinstance(array, np.ndarray) and array.dtype == checked.dtype else checked
+
+
+def dask_rows(array: Any, whose: str) -> Rows:
+    """The array itself, if it is one whose rows are counted."""
+    if not hasattr(array, "chunks"):
+        raise DataTypeError(
+            f"{whose}Of what Dask has, a view is an array; got a {type(array).__name__}. "
+            "Turn a data frame into one with .to_dask_array(lengths=True)."
+        )
+    if any(size != size for size in array.shape):
+        raise InvalidDataError(
+            f"{whose}The rows of each chunk of a Dask array must be known; these are not. "
+            "Call its compute_chunk_sizes() first."
+        )
+    return array
 
 
 def _check_array(array: Any, whose: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A views folder: one <view>.npy per view as memory maps, labels.npy, paths.jsonl, manifest.json."""
+"""A views folder: one <view>.npy per view as memory maps, labels.npy, paths.jsonl, manifest.json; or Parquet parts."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError
+from bitmosaic.views import parts
 from bitmosaic.views.core import Views
 
 MANIFEST, LABELS, PATHS = "manifest.json", "labels.npy", "paths.jsonl"
@@ -21,18 +22,23 @@ def is_plain_name(name: Any) -> bool:
     return isinstance(name, str) and _PLAIN_NAME.fullmatch(name) is not None and len(name.encode()) <= 200
 
 
-def read_folder(folder: Path) -> Views:
-    """With a manifest, what it lists and in its order; without one, every .npy file by name."""
+def read_folder(folder: Path, bare: bool = False) -> Views:
+    """With a manifest, what it lists and in its order; without one, every .npy file by name.
+
+    `bare`: labels and paths, which take memory, are not read.
+    """
     if (folder / MANIFEST).is_file():
-        return _read_listed(folder, _read_manifest(folder / MANIFEST))
+        manifest = _read_manifest(folder / MANIFEST)
+        read = parts.read_parts if manifest["format"] == parts.FORMAT else _read_listed
+        return read(folder, manifest, bare)
     files = sorted(file for file in folder.glob("*.npy") if not file.name.startswith("."))
     views = [file for file in files if file.name != LABELS]
     if not views:
         raise FileFormatError(
             f"A views folder holds one .npy file for each view; {folder} holds none. Is it the right folder?"
         )
-    labels = _read_labels(folder / LABELS) if (folder / LABELS).is_file() else None
-    paths = _read_paths(folder / PATHS) if (folder / PATHS).is_file() else None
+    labels = _read_labels(folder / LABELS) if not bare and (folder / LABELS).is_file() else None
+    paths = _read_paths(folder / PATHS) if not bare and (folder / PATHS).is_file() else None
     return Views(tuple(file.stem for file in views), tuple(open_npy(file) for file in views), labels, paths)
 
 
@@ -61,15 +67,15 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
         raise FileFormatError(f"{path} is not a whole JSON file ({error}). Extract the views again.") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    if not isinstance(manifest, dict) or manifest.get("format") not in (FORMAT, parts.FORMAT):
         raise FileFormatError(f"The format in {path} must be {FORMAT!r}, and is not. Is it the right folder?")
-    version = manifest.get("version")
-    if version != VERSION:
-        raise FileFormatError(f"{path} must be of version {VERSION}; got {version!r}. Update bitmosaic.")
+    version, known = manifest.get("version"), VERSION if manifest["format"] == FORMAT else parts.VERSION
+    if version != known:
+        raise FileFormatError(f"{path} must be of version {known}; got {version!r}. Update bitmosaic.")
     entries = manifest.get("views")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise FileFormatError(f"{path} must list at least one view under 'views'. Extract the views again.")
-    for entry in entries:
+    for entry in entries if manifest["format"] == FORMAT else ():
         if not is_plain_name(entry.get("file")):
             raise FileFormatError(
                 f"{path} may list only plain names of files beside it; got {entry.get('file')!r}. "
@@ -78,7 +84,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read_listed(folder: Path, manifest: dict[str, Any]) -> Views:
+def _read_listed(folder: Path, manifest: dict[str, Any], bare: bool) -> Views:
     arrays = []
     for entry in manifest["views"]:
         array = open_npy(folder / entry["file"])
@@ -90,8 +96,8 @@ def _read_listed(folder: Path, manifest: dict[str, Any]) -> Views:
                 f"{array.dtype.str}. Extract the views again."
             )
         arrays.append(array)
-    labels = _read_labels(folder / LABELS) if manifest.get("labels") else None
-    paths = _read_paths(folder / PATHS) if manifest.get("paths") else None
+    labels = _read_labels(folder / LABELS) if not bare and manifest.get("labels") else None
+    paths = _read_paths(folder / PATHS) if not bare and manifest.get("paths") else None
     return Views(tuple(entry.get("name") for entry in manifest["views"]), tuple(arrays), labels, paths)
 
 

@@ -3,6 +3,8 @@
 import os
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,11 @@ from bitmosaic.views.naming import is_label_name, is_path_name
 from bitmosaic.views.parquet import read_parquet
 
 
-def read_views(path: str | os.PathLike[str]) -> Views:
-    """Views from a views folder, .npy, .npz, .mat, .h5/.hdf5 or .parquet. Large ones stay on disk."""
+def read_views(path: str | os.PathLike[str], *, bare: bool = False) -> Views:
+    """Views from a views folder, .npy, .npz, .mat, .h5/.hdf5 or .parquet. Large ones stay on disk.
+
+    `bare` leaves out labels and paths, which take memory for every row.
+    """
     try:
         path = Path(path)
         there, is_folder = path.exists(), path.is_dir()
@@ -26,14 +31,15 @@ def read_views(path: str | os.PathLike[str]) -> Views:
         raise FileFormatError(f"Views are read from a path; this is none: {error}.") from error
     if not there:
         raise MissingFileError(f"There is no file or folder {path}. Check the path, or extract the views first.")
-    reader = read_folder if is_folder else READERS.get(path.suffix.lower())
+    reader = partial(read_folder, bare=bare) if is_folder else READERS.get(path.suffix.lower())
     if reader is None:
         raise FileFormatError(
             f"Views are read from a views folder or a file of type {', '.join(READERS)}; got {path.name!r}. "
             "Save them with numpy.save, or with bitmosaic's write_views."
         )
     try:
-        return reader(path)
+        views = reader(path)
+        return replace(views, labels=None, paths=None) if bare else views
     except ViewMismatchError:
         raise
     except InvalidDataError as error:

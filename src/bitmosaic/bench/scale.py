@@ -1,0 +1,165 @@
+"""Fits on a Dask cluster of this machine: time, memory of each process, traffic between workers; beside the local fit.
+
+Rows are planted clusters as in `bench memory`, made inside the blocks: each pass over the features makes them again.
+"""
+
+import os
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+
+from bitmosaic.bench.memory import WIDTHS, make_views, resident_bytes
+from bitmosaic.hsic import HSIC
+from bitmosaic.metrics import clustering_scores
+from bitmosaic.scale.clustering import ClusterProblem
+from bitmosaic.scale.views import dask_views
+from bitmosaic.views import read_views
+
+BLOCK_ROWS = 65_536
+WARM_ROWS = 30_000
+SPREAD = 3.0  # of a cluster, its center being 1 in each column
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one fit on a cluster."""
+
+    n_rows: int
+    n_blocks: int
+    seconds: float
+    worker_peak: int  # bytes of the largest worker
+    client_peak: int  # more than before the fit
+    rounds: list[tuple[float, int]]  # of clustering: seconds, and bytes that the workers sent
+    nmi: float
+
+    @property
+    def round_seconds(self) -> float:
+        """Of a round, on average."""
+        return sum(seconds for seconds, _ in self.rounds) / len(self.rounds)
+
+    @property
+    def round_bytes(self) -> float:
+        return sum(count for _, count in self.rounds) / len(self.rounds)
+
+
+def planted_labels(number, n_rows, n_clusters):
+    """True clusters of one block."""
+    return np.random.default_rng([0, number]).integers(n_clusters, size=n_rows)
+
+
+def planted_rows(view, n_clusters, cut, block_id):
+    """One block of one view."""
+    number = block_id[0]
+    width = WIDTHS[view]
+    centers = np.random.default_rng([1, ord(view)]).standard_normal((n_clusters, width), dtype=np.float32)
+    rng = np.random.default_rng([2, ord(view), number])
+    rows = rng.standard_normal((cut[number], width), dtype=np.float32)
+    rows *= SPREAD
+    rows += centers[planted_labels(number, cut[number], n_clusters)]
+    return rows
+
+
+def planted_views(n_rows, n_clusters, block_rows=BLOCK_ROWS):
+    """Lazy Dask arrays of planted clusters, and the size of each block."""
+    import dask.array as da
+
+    cut = tuple(min(block_rows, n_rows - start) for start in range(0, n_rows, block_rows))
+    views = {
+        name: da.map_blocks(
+            planted_rows,
+            view=name,
+            n_clusters=n_clusters,
+            cut=cut,
+            chunks=(cut, (width,)),
+            meta=np.empty((0, 0), np.float32),
+        )
+        for name, width in WIDTHS.items()
+    }
+    return views, cut
+
+
+class Watch:
+    """The highest anonymous memory of some processes inside a `with`, sampled every 20 ms."""
+
+    def __init__(self, processes):
+        self.peaks = dict.fromkeys(processes, 0)
+
+    def __enter__(self):
+        self.start = {process: resident_bytes(process) for process in self.peaks}
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self):
+        while not self._done.wait(0.02):
+            for process in self.peaks:
+                self.peaks[process] = max(self.peaks[process], resident_bytes(process))
+
+    def __exit__(self, *error):
+        self._done.set()
+        self._thread.join()
+
+
+def sent(client):
+    """Bytes that the workers have sent so far, to each other and to this process, by Dask's own count."""
+    return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
+
+
+def measure(client, n_rows, n_clusters, train_size, block_rows=BLOCK_ROWS):
+    """Fit planted rows on the cluster of the client."""
+    HSIC(n_clusters, random_state=0).fit(planted_views(WARM_ROWS, n_clusters)[0])  # kernels are loaded
+    views, cut = planted_views(n_rows, n_clusters, block_rows)
+    workers = client.run(os.getpid)
+    rounds = []
+    step = ClusterProblem.step
+
+    def watched(self, *arguments):
+        before, start = sent(client), time.perf_counter()
+        result = step(self, *arguments)
+        rounds.append((time.perf_counter() - start, sent(client) - before))
+        return result
+
+    with patch.object(ClusterProblem, "step", watched), Watch([*workers.values(), os.getpid()]) as memory:
+        start = time.perf_counter()
+        model = HSIC(n_clusters, train_size=train_size, random_state=0).fit(views)
+        seconds = time.perf_counter() - start
+    truth = np.concatenate([planted_labels(number, size, n_clusters) for number, size in enumerate(cut)])
+    here = os.getpid()
+    return Figures(
+        n_rows=n_rows,
+        n_blocks=len(cut),
+        seconds=seconds,
+        worker_peak=max(memory.peaks[process] for process in workers.values()),
+        client_peak=memory.peaks[here] - memory.start[here],
+        rounds=rounds,
+        nmi=clustering_scores(truth, model.labels_.compute())["nmi"],
+    )
+
+
+def compare(client, n_rows, n_clusters, repeats, folder=None, progress=lambda done, total: None):
+    """Seconds of the local fit and of the one on the cluster, of the same views folder, in turn; and the rows whose
+    label or code differs. Both have as many threads as the cluster."""
+    threads = sum(client.nthreads().values())
+    seconds = defaultdict(list)
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        path = make_views(Path(place), n_rows, n_clusters)
+        views, blocks = read_views(path), dask_views(path)
+        HSIC(n_clusters, random_state=0).fit({name: array[:WARM_ROWS] for name, array in blocks.items()})
+        labels, codes = {}, {}
+        for turn in range(repeats):
+            contestants = [("local", dict(zip(views.names, views.arrays, strict=True))), ("cluster", blocks)]
+            for name, data in contestants if turn % 2 else reversed(contestants):
+                start = time.perf_counter()
+                model = HSIC(n_clusters, n_threads=threads, random_state=0).fit(data)
+                seconds[name].append(time.perf_counter() - start)
+                labels[name], codes[name] = np.asarray(model.labels_), np.asarray(model.codes_)
+                progress(sum(map(len, seconds.values())), 2 * repeats)
+    differ = (labels["local"] != labels["cluster"]) | (codes["local"] != codes["cluster"]).any(1)
+    return dict(seconds), int(differ.sum())

@@ -1,0 +1,142 @@
+"""A worker that dies in any phase of a fit: the labels are the same. A fit that is stopped leaves nothing running."""
+
+import os
+import signal
+from collections import Counter
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+from distributed import Client, LocalCluster, WorkerPlugin
+from made_views import (
+    FAINT,
+    SMALL,
+    as_dask,
+    assert_nothing_left,
+    assert_nothing_runs,
+    assert_same_fit,
+    leave_rows_on_workers,
+    marking,
+    troubled_block,
+    use_small_parts,
+)
+
+from bitmosaic import HSIC
+from bitmosaic.errors import ClusterError
+
+pytestmark = pytest.mark.filterwarnings("ignore:The objective still fell")
+
+
+class Killer(WorkerPlugin):
+    """Ends the worker process that begins the nth of its tasks of a step, once for each step, as if memory ran out."""
+
+    name = "killer"
+
+    def __init__(self, folder, **deaths):
+        self.folder, self.deaths, self.begun = folder, deaths, Counter()
+
+    def transition(self, key, start, finish, **kwargs):
+        step = step_of(key)
+        if finish == "executing" and step in self.deaths:
+            self.begun[step] += 1
+            if self.begun[step] >= self.deaths[step] and not (self.folder / step).exists():
+                (self.folder / step).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def step_of(key):
+    """The first word of the pass over all parts that a task belongs to; None for what comes after it."""
+    name = (key[0] if isinstance(key, tuple) else key).split("-")
+    return name[1] if name[0] == "bitmosaic" and not {"rows", "sums"} & set(name[2:]) else None
+
+
+@contextmanager
+def deaths(client, folder, **steps):
+    """Meanwhile, a worker dies in each of these steps."""
+    client.register_plugin(Killer(folder, **steps))
+    yield
+    client.unregister_worker_plugin("killer")
+    assert sorted(path.name for path in folder.iterdir()) == sorted(steps)
+
+
+@pytest.fixture
+def mortals():
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def rows_stay(monkeypatch):
+    use_small_parts(monkeypatch)
+    leave_rows_on_workers(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def local():
+    with pytest.MonkeyPatch.context() as patch:
+        leave_rows_on_workers(patch)
+        return HSIC(**SMALL).fit(FAINT())
+
+
+# ---- dying
+
+
+def test_labels_are_the_same_when_a_worker_dies_in_each_phase(mortals, local, tmp_path):
+    phases = {"rows": 2, "presence": 2, "all": 2, "code": 4, "encoded": 2, "assign": 5}
+    with Client(mortals) as client, deaths(client, tmp_path, **phases):
+        assert_same_fit(HSIC(**SMALL).fit(as_dask(FAINT)), local)
+
+
+def test_a_worker_that_does_not_come_back_is_done_without(mortals, local, tmp_path):
+    for nanny in mortals.workers.values():
+        nanny.close_gracefully("a test")  # it starts no new process when its own has ended
+    with Client(mortals) as client:
+        with deaths(client, tmp_path, assign=5):
+            model = HSIC(**SMALL).fit(as_dask(FAINT))
+        assert len(client.scheduler_info()["workers"]) == 1
+        assert_same_fit(model, local)
+
+
+def test_rows_over_which_workers_die_are_told(mortals, tmp_path):
+    def lose_patience(dask_scheduler):
+        dask_scheduler.allowed_failures = 0
+
+    with Client(mortals) as client:
+        client.run_on_scheduler(lose_patience)
+        with (
+            deaths(client, tmp_path, all=1),
+            pytest.raises(ClusterError, match="died over the block of rows ") as e,
+        ):
+            HSIC(**SMALL).fit(as_dask(FAINT))
+        assert "Make the chunks of the arrays smaller" in str(e.value)
+        del e
+        assert_nothing_left(client)
+
+
+# ---- cancelling
+
+
+@pytest.mark.parametrize("step", [0, 3, 5], ids=["sampling", "iterations", "encoding"])
+def test_ctrl_c_in_the_middle_of_a_pass_leaves_nothing_running(client, tmp_path, step):
+    marker = tmp_path / "pressed"
+    views = as_dask(FAINT, block=partial(troubled_block, marker=marker, pid=os.getpid()))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        HSIC(**SMALL).fit(views, progress=marking(marker, step))
+    assert_nothing_runs(client)  # although the traceback is kept, as a notebook keeps it
+    del caught
+    assert_nothing_left(client)
+
+
+@pytest.mark.parametrize("how", ["restart", "close"])
+def test_a_cluster_that_somebody_empties_or_closes_is_told(how):
+    def act(done, total):
+        if done == 3:
+            client.restart(wait_for_workers=False) if how == "restart" else client.close()
+
+    threads = {"processes": False, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
+    with (
+        LocalCluster(2, threads_per_worker=1, **threads) as cluster,
+        Client(cluster) as client,
+        pytest.raises(ClusterError, match="A fit needs its scheduler to the end"),
+    ):
+        HSIC(**SMALL).fit(as_dask(FAINT), progress=act)

@@ -1,0 +1,65 @@
+"""Parts: a function for each part of the rows, sums up a tree, and rows found by their numbers."""
+
+import numpy as np
+import pytest
+
+from bitmosaic.scale.parts import Column, Parts, by_home
+from bitmosaic.solver.sums import Sums
+
+
+def one_part(const, values):
+    """An array of a part, and sums of floats and of whole numbers that any other order would round otherwise."""
+    sums = Sums(10_000)
+    sums.add([values * const, len(values)])
+    return np.tile(values, 2), sums
+
+
+def parts_of(client, n_parts, rows_each=3):
+    return Parts(client, rows_each * np.arange(n_parts + 1))
+
+
+@pytest.mark.parametrize("n_parts", [1, 8, 9, 150])
+def test_the_total_is_the_same_whatever_the_tree(client, n_parts):
+    rng = np.random.default_rng(n_parts)
+    parts, values = parts_of(client, n_parts), list(rng.uniform(-1, 1, (n_parts, 3)))
+    expected = Sums(10_000)
+    for row in values:
+        expected.add([row * 0.1, 3])
+    homes = list(rng.choice(["here", "there", ""], n_parts))
+    for order in (np.arange(n_parts), rng.permutation(n_parts)):
+        for known in ((), [homes[i] for i in order]):
+            futures = parts.map("test", one_part, 0.1, [values[i] for i in order])
+            found = parts.total("test", futures, known)
+            for a, b in zip(found, expected.values(), strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_what_is_kept_stays_on_the_workers_in_the_order_of_the_parts(client):
+    parts, values = parts_of(client, 20), list(np.random.default_rng(0).uniform(-1, 1, (20, 3)))
+    column, (_, count) = parts.kept("test", parts.map("test", one_part, 1, values))
+    assert count == 60
+    np.testing.assert_array_equal(client.gather(column.futures), np.tile(values, 2))
+    assert set(column.homes) == set(client.scheduler_info()["workers"])
+    held = client.who_has(column.futures)
+    assert all(home in held[future.key] for home, future in zip(column.homes, column.futures, strict=True))
+
+
+def test_parts_of_a_worker_are_added_up_there_first():
+    assert by_home([1, 2, 3, 4, 5], ["a", "b", "a", "a", "b"]) == {"a": [1, 3, 4], "b": [2, 5]}
+    assert by_home([1, 2, 3], []) == {"": [1, 2, 3]}
+
+
+def test_positions_are_counted_from_the_beginning_of_each_part():
+    parts = Parts(None, [0, 10, 10, 12, 40])
+    found = parts.positions(np.array([0, 9, 10, 11, 12, 39]))
+    assert [rows.tolist() for rows in found] == [[0, 9], [], [0, 1], [0, 27]]
+    assert [rows.tolist() for rows in parts.positions(np.array([10]))] == [[], [], [0], []]
+
+
+def test_some_rows_of_a_column_come_in_their_order(client):
+    values = np.random.default_rng(0).integers(256, size=(60, 2), dtype=np.uint8)
+    parts = Parts(client, [0, 5, 6, 59, 60])
+    futures = client.scatter([values[a:b] for a, b in ((0, 5), (5, 6), (6, 59), (59, 60))], hash=False)
+    for rows in ([0], [5], [4, 5, 6], [7, 58, 59], range(60)):
+        taken = parts.take(Column(parts, futures, width=2), np.array(rows))
+        np.testing.assert_array_equal(taken, values[np.array(rows)])

@@ -162,8 +162,8 @@ def _made(
 
     running.touch()
     try:
-        first = [submit(part) for part in islice(waiting, IN_FLIGHT)]
-        finished = as_completed(first, with_results=True, raise_errors=False)
+        some = islice(waiting, IN_FLIGHT)  # no list of futures: an error's frames would keep those that are done
+        finished = as_completed(map(submit, some), with_results=True, raise_errors=False)
         for future, facts in finished:
             if future.status != "finished":
                 raise _explained(future, known[future], source)

@@ -1,5 +1,6 @@
 """Features extracted on workers: those of one machine to the last bit, whatever dies, stops or fails meanwhile."""
 
+import gc
 import os
 import shutil
 import signal
@@ -176,6 +177,18 @@ def test_strict_stops_at_a_picture_that_cannot_be_read(folder, tmp_path, client)
     extract_on_workers(client, folder, tmp_path / "views", ("ch",))
     lines = (tmp_path / "views" / "skipped.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["path", "disc/0003x.png", "stripes/9999.jpg"]
+
+
+def test_nothing_is_left_of_the_parts_before_the_one_that_fails(folder, tmp_path, client):
+    photos = shutil.copytree(folder, tmp_path / "photos")
+    (photos / "disc" / "0003x.png").unlink()  # the other bad picture is the last of all
+    gc.disable()  # an error's frames and the futures in them are a cycle
+    try:
+        with pytest.raises(ImageError, match=r"stripes/9999\.jpg"):
+            extract_on_workers(client, photos, tmp_path / "views", ("ch",), strict=True)
+        assert tasks(client) == 0
+    finally:
+        gc.enable()
 
 
 def test_pictures_that_workers_do_not_see_are_named(folder, tmp_path, client):

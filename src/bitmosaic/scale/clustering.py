@@ -4,6 +4,7 @@ In each round the centers travel to the workers, and the sizes of the clusters a
 """
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -64,9 +65,10 @@ class ClusterProblem(Problem):
         return Column(self.parts, futures, self.codes.homes)
 
     def farthest(self, nearest, count):
-        futures = self.parts.map("farthest", farthest_part, count, self.codes, nearest)
-        codes, distances = map(np.concatenate, zip(*self.parts.gathered(futures, range(len(self.parts))), strict=True))
-        return codes[farthest_distinct(codes, distances, count)]
+        firsts = self.parts.bounds[:-1].tolist()
+        futures = self.parts.map("farthest", farthest_part, count, self.codes, nearest, firsts)
+        found = self.parts.reduced("farthest-of-all", partial(farthest_of_all, count), futures, self.codes.homes)
+        return found[2]
 
 
 # ---- what workers do
@@ -106,8 +108,16 @@ def labels_part(const, codes, where, values):
     return labels
 
 
-def farthest_part(count, codes, nearest):
-    """The codes of a part that may be among the farthest of all, and their distances."""
+def farthest_part(count, codes, nearest, first):
+    """Of a part, what may be among the farthest of all: numbers of rows, distances and codes."""
     distances = nearest_of(nearest).distances
     rows = farthest_distinct(codes, distances, count)
-    return codes[rows], distances[rows]
+    return first + rows, distances[rows], codes[rows]
+
+
+def farthest_of_all(count, *parts):
+    """The farthest of those of several parts. Of two that are equally far, the first row is taken, as on one machine."""
+    rows, distances, codes = map(np.concatenate, zip(*(part for part in parts if part is not None), strict=True))
+    order = np.argsort(rows)
+    best = order[farthest_distinct(codes[order], distances[order], count)]
+    return rows[best], distances[best], codes[best]

@@ -9,7 +9,7 @@ from bitmosaic.errors import DataTypeError, InvalidDataError
 from bitmosaic.scale.blocks import ClusterBlocks
 from bitmosaic.scale.cluster import current_client
 from bitmosaic.scale.clustering import labels_of
-from bitmosaic.scale.parts import Column, Parts, new_key
+from bitmosaic.scale.parts import Column, Parts, named, new_key
 from bitmosaic.scale.rows import aligned, as_array, is_dask, part_views, passed
 from bitmosaic.solver.data import FEW_ROWS, LocalData, TakenRows
 from bitmosaic.solver.scan import presence, rows_per_block
@@ -44,7 +44,7 @@ class ClusterData:
         self.arrays_ = aligned(views.arrays, self.step)
         self.parts = Parts(client, np.cumsum([0, *self.arrays_[0].chunks[0]]), numbers)
         self.client = client
-        self.held: Column | None = None  # lists of the blocks of all views
+        self.held: Column | None = None  # numbers of the rows, and the blocks of all views
 
     def sample(self, rows):
         """Few rows are brought to this machine; of many, the workers keep what is theirs."""
@@ -59,7 +59,7 @@ class ClusterData:
         """The same data, with the rows on the workers: all views of a part on one. Dask spills what is too much."""
         outs = passed(self, "hold", held)
         everyone = range(len(self.parts))
-        self.parts.gathered(self.parts.client.map(len, outs, pure=False, key="bitmosaic-held"), everyone)
+        self.parts.gathered(self.parts.client.map(len, outs, pure=False, key=named("held")), everyone)
         self.held = Column(self.parts, outs, self.parts.homes(outs))
         return self
 
@@ -103,7 +103,7 @@ def outcome(column, dtype, chunks):
     parts = column.parts
     arrays = parts.map("outcome", plain, None, column)
     sizes = [tuple(np.diff(parts.bounds).tolist()), *([(column.width,)] if column.width else [])]
-    parts.gathered(parts.client.map(len, arrays, pure=False, key="bitmosaic-outcome-there"), range(len(parts)))
+    parts.gathered(parts.client.map(len, arrays, pure=False, key=named("outcome-there")), range(len(parts)))
     array = parts.client.persist(as_array(arrays, tuple(sizes), dtype).rechunk({0: chunks}))
     wait(array)
     return array
@@ -132,7 +132,7 @@ def plain(const, part):
 
 
 def held(part, const):
-    return [np.array(X) for X in part.raws]
+    return [part.numbers, *(np.array(X) for X in part.raws)]
 
 
 def brought(part, const):

@@ -4,10 +4,10 @@ Nothing is computed here, and no client is needed: whoever computes the arrays d
 """
 
 from itertools import pairwise
-from uuid import uuid4
 
 import numpy as np
 
+from bitmosaic.scale.parts import new_name
 from bitmosaic.scale.rows import aligned, as_delayed, on_parts, part_views
 from bitmosaic.solver.scan import rows_per_block
 
@@ -22,7 +22,7 @@ def encode(model, views, numbers, chunk_size=None):
     places = [slice(*pair) for pair in pairwise(edges)]
     n_bytes = model.centers.shape[1]
     blocks = on_parts(arrays, views.names, "encode", encode_part, (model, numbers, chunk_size), places)
-    name = f"bitmosaic-codes-{uuid4().hex}"
+    name = new_name("codes")
     columns = (0,) * len(arrays)
     tasks: dict = {(name, i, 0): (itself, (blocks.name, i, *columns)) for i in range(len(places))}
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[blocks])

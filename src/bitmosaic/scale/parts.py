@@ -3,15 +3,17 @@
 Everything here is futures of `distributed`: what a worker that dies had computed is computed again, results stay on the
 workers and spill. Sums are exact (`bitmosaic.solver.sums`), so it does not matter how the tree is built: parts that are
 on the same worker are added up there, and what travels between workers does not grow with the number of parts.
+All keys have the fit's own name in them, so that a fit that ends early cancels its work and nobody else's.
 """
 
 import pickle
+import secrets
 import warnings
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from bitmosaic.solver.sums import Sums
 
 BRANCHES = 8  # of the tree
 FIRST = 10  # priority of what frees memory
+FIT = ContextVar("FIT", default="0" * 8)  # its name, which Dask takes for no part of a step's name
 LOST = ("CancelledError", "FutureCancelledError", "FuturesCancelledError", "CommClosedError", "ClosedClientError")
 
 
@@ -29,7 +32,7 @@ class Column:
 
     parts: "Parts"
     futures: list[Any]
-    homes: list[str] = field(default_factory=list)  # the worker of each part, where known
+    homes: list[str] = field(default_factory=list)  # the worker of each part, where known; see Parts.homes_of
     width: int = 0  # columns, where an array is a matrix
 
     def __len__(self):
@@ -65,15 +68,12 @@ class Parts:
         What is not a column is a list with something small for each part.
         """
         inputs = [column.futures if isinstance(column, Column) else column for column in columns]
-        homes = next((column.homes for column in columns if isinstance(column, Column)), ())
 
         def submit(numbers, **where):
             rows = ([values[number] for number in numbers] for values in inputs)
-            return self.client.map(
-                function, [const] * len(numbers), *rows, pure=False, key=f"bitmosaic-{step}", **where
-            )
+            return self.client.map(function, [const] * len(numbers), *rows, pure=False, key=named(step), **where)
 
-        return self.at_home(submit, homes)
+        return self.at_home(submit, self.homes_of(columns))
 
     def at_home(self, submit, homes):
         """Futures of all parts by ``submit(numbers, **where)``: those whose rows a worker holds are for that worker.
@@ -91,18 +91,25 @@ class Parts:
 
     def kept(self, step, futures, homes=()):
         """From futures of (array, Sums), one for each part: the column of arrays, and the values of the sums."""
-        arrays = self.client.map(first, futures, pure=False, key=f"bitmosaic-{step}-rows", priority=FIRST)
+        arrays = self.client.map(first, futures, pure=False, key=named(f"{step}-rows"), priority=FIRST)
         total = self.total(step, futures, homes)
         return Column(self, arrays, list(homes) or self.homes(arrays)), total
 
     def total(self, step, futures, homes=()):
-        """The values of the sums of (array or None, Sums), one for each part, up a tree; when all are there.
+        """The values of the sums of (array or None, Sums), one for each part, up a tree; when all are there."""
+        return self.reduced(f"{step}-sums", merge, futures, homes)[1].values()
 
-        The list of futures is emptied: workers must be free to forget what has been added.
+    def reduced(self, step, merge, futures, homes=()):
+        """``merge(*results or None)`` of all parts and of what came of merging some; when all are there.
+
+        The list of futures is emptied: workers must be free to forget what has been merged.
         """
         keys = {future.key: number for number, future in enumerate(futures)}
-        groups = list(by_home(futures, homes).values())
-        futures.clear()
+        if homes:
+            groups = list(by_home(futures, homes).values())
+            futures.clear()
+        else:
+            groups = self.merged_as_they_come(step, merge, futures, keys)
         while True:
             branches = [
                 (number, group[i : i + BRANCHES])
@@ -110,14 +117,35 @@ class Parts:
                 for i in range(0, len(group), BRANCHES)
             ]
             wide = zip_longest(*(branch for _, branch in branches))
-            merged = self.client.map(merge, *wide, pure=False, key=f"bitmosaic-{step}-sums", priority=FIRST)
+            merged = self.client.map(merge, *wide, pure=False, key=named(step), priority=FIRST)
             if len(merged) == 1:
-                return self.result(merged[0], keys)[1].values()
+                return self.result(merged[0], keys)
             groups = [[] for _ in groups]
             for (number, _), future in zip(branches, merged, strict=True):
                 groups[number].append(future)
             if all(len(group) == 1 for group in groups):
                 groups = [[group[0] for group in groups]]
+
+    def merged_as_they_come(self, step, merge, futures, keys):
+        """Lists of one future for each worker, with what it has made: where parts will be is not known before.
+
+        No more than a few results of a worker wait to be merged.
+        """
+        from distributed import as_completed
+
+        finished, waiting = as_completed(futures), {}
+        futures.clear()
+        for batch in finished.batches():
+            for future, home in zip(batch, self.homes(batch), strict=True):
+                if future.status == "error":
+                    self.result(future, keys)
+                group = waiting.setdefault(home, [])
+                group.append(future)
+                if len(group) == BRANCHES:
+                    where = {"workers": [home], "allow_other_workers": True} if home else {}
+                    merged = self.client.submit(merge, *group, key=new_name(step), priority=FIRST, **where)
+                    waiting[home] = [merged]
+        return list(waiting.values())
 
     def gathered(self, futures, numbers):
         """The results of some futures, which are those of the parts with these numbers."""
@@ -175,8 +203,17 @@ class Parts:
         """The reverse, for sorted rows."""
         return rows if self.numbers is None else np.searchsorted(self.numbers, rows)
 
+    def homes_of(self, columns):
+        """The worker of each part of the first of these that is a column; looked up again when one is gone."""
+        column = next((column for column in columns if isinstance(column, Column)), None)
+        if column is None:
+            return ()
+        if set(column.homes) - set(self.client.nthreads()):
+            column.homes[:] = self.homes(column.futures)
+        return column.homes
+
     def homes(self, futures):
-        """The worker of each of some futures."""
+        """The worker of each of some futures, "" where it is on none."""
         who_has = self.client.who_has(futures)
         return [next(iter(who_has.get(future.key, ())), "") for future in futures]
 
@@ -190,7 +227,7 @@ class Parts:
         wheres = self.positions(rows)
         numbers = [number for number, where in enumerate(wheres) if len(where)]
         chosen = [column.futures[number] for number in numbers], [wheres[number] for number in numbers]
-        futures = self.client.map(take, *chosen, pure=False, key="bitmosaic-take")
+        futures = self.client.map(take, *chosen, pure=False, key=named("take"))
         return np.concatenate(self.gathered(futures, numbers))
 
 
@@ -200,24 +237,26 @@ def whole_fit(client):
 
     The loss of the cluster, at whatever moment, becomes an error as a user should see it.
     """
-    before = set(client.futures) if client is not None else set()
+    before = FIT.set(secrets.token_hex(4))
     try:
         yield
     except BaseException as error:
         if client is not None:
             with suppress(Exception):  # of a client that is closed, there is nothing to cancel
-                cancel(client, set(client.futures) - before)
+                cancel(client, FIT.get())
         if type(error).__name__ in LOST:
             raise lost(error) from error
         raise
+    finally:
+        FIT.reset(before)
 
 
-def cancel(client, keys):
-    """What of these is ours."""
+def cancel(client, fit):
+    """All work of a fit."""
     from distributed import Future
 
-    ours = [key for key in keys if (key if isinstance(key, str) else key[0]).startswith("bitmosaic-")]
-    client.cancel([Future(key, client) for key in ours], force=True)
+    keys = [key for key in list(client.futures) if f"-{fit}" in (key if isinstance(key, str) else key[0])]
+    client.cancel([Future(key, client) for key in keys], force=True)
 
 
 def lost(error):
@@ -227,10 +266,19 @@ def lost(error):
     )
 
 
+def named(step):
+    """What the keys of a step begin with; Dask's dashboard shows it up to the fit's name."""
+    return f"bitmosaic-{step}-{FIT.get()}"
+
+
+def new_name(step):
+    return f"{named(step)}-{secrets.token_hex(16)}"
+
+
 def new_key(name):
     """For a value that all parts need. Dask spreads tasks evenly if what they need is a group of its own, and groups
     tasks by their names: a pair's first half is taken whole."""
-    return f"bitmosaic-{name}-{uuid4().hex}", 0
+    return new_name(name), 0
 
 
 def by_home(futures, homes):

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.scale.parts import new_key
+from bitmosaic.scale.parts import named, new_key, new_name
 from bitmosaic.scale.worker import settle
 from bitmosaic.solver.data import TakenRows
 from bitmosaic.threads import single_threaded_blas
@@ -61,23 +60,21 @@ def passed(data, step, function, const=None, extras=None, columns=(), only=None)
     blocks), which runs where the rows of the columns are.
     """
     parts = data.parts
-    places = [slice(*bounds) for bounds in pairwise(parts.bounds.tolist())]
-    if parts.numbers is not None:
-        places = [parts.numbers[place] for place in places]
     if data.held is not None:
         work, extras = partial(on_held, function=function, names=data.names), extras or [None] * len(parts)
         if only is None:
-            return parts.map(step, work, const, data.held, places, extras, *columns)
-        chosen = ([values[number] for number in only] for values in (data.held.futures, places, extras))
-        return parts.client.map(work, [const] * len(only), *chosen, pure=False, key=f"bitmosaic-{step}")
+            return parts.map(step, work, const, data.held, extras, *columns)
+        chosen = ([values[number] for number in only] for values in (data.held.futures, extras))
+        return parts.client.map(work, [const] * len(only), *chosen, pure=False, key=named(step))
+    places = [slice(*bounds) for bounds in pairwise(parts.bounds.tolist())]
+    if parts.numbers is not None:
+        places = [parts.numbers[place] for place in places]
     blocks = on_parts(data.arrays_, data.names, step, function, const, places, extras, columns).to_delayed().ravel()
-    if only is not None:
-        return parts.client.compute(blocks[only].tolist(), optimize_graph=False)
 
     def submit(numbers, **where):
-        return parts.client.compute([blocks[number] for number in numbers], optimize_graph=False, **where)
+        return parts.client.compute(alone([blocks[number] for number in numbers]), optimize_graph=False, **where)
 
-    return parts.at_home(submit, columns[0].homes if columns else ())
+    return submit(only) if only is not None else parts.at_home(submit, parts.homes_of(columns))
 
 
 def on_parts(arrays, names, step, function, const, places, extras=None, columns=()):
@@ -101,7 +98,7 @@ def on_parts(arrays, names, step, function, const, places, extras=None, columns=
         *inputs,
         concatenate=True,
         align_arrays=False,
-        name=f"bitmosaic-{step}-{uuid4().hex}",
+        name=new_name(step),
         function=function,
         names=names,
         const=const if const is None else as_delayed(const),
@@ -125,19 +122,29 @@ def on_part(told, *blocks, function, names, const):
         return function(Part(names, list(blocks[:m]), numbers, list(blocks[m:]), extra), const)
 
 
-def on_held(const, raws, place, extra, *columns, function, names):
-    """As :func:`on_part`, for rows that the worker holds."""
-    return on_part((place, extra), *raws, *columns, function=function, names=names, const=const)
+def on_held(const, held, extra, *columns, function, names):
+    """As :func:`on_part`, for rows that the worker holds, and their numbers."""
+    numbers, *raws = held
+    return on_part((numbers, extra), *raws, *columns, function=function, names=names, const=const)
 
 
 def as_array(futures, chunks, dtype=object):
     """Futures, one for each chunk of rows, as the blocks of an array."""
     import dask.array as da
 
-    name = f"bitmosaic-rows-{uuid4().hex}"
+    name = new_name("rows")
     edges = (0,) * (len(chunks) - 1)
     graph = {(name, i, *edges): future for i, future in enumerate(futures)}
     return da.Array(graph, name, chunks, dtype=dtype)
+
+
+def alone(blocks):
+    """Delayed blocks, with a graph of these only: it is sent as it is, once for each worker."""
+    from dask.delayed import Delayed
+
+    graph = blocks[0].dask.cull({block.key for block in blocks})
+    (layer,) = graph.layers
+    return [Delayed(block.key, graph, layer=layer) for block in blocks]
 
 
 def as_delayed(value):

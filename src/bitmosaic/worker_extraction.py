@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 STEP, SLOW_STEP = 256, 64  # pictures decoded at a time; a part is some of these
 LARGEST, SLOW_LARGEST = 8192, 1024  # pictures of a part
-USUAL_PARTS = 256  # so that every worker has some, and the last to finish is not long alone
+USUAL_PARTS = 256  # so that each of up to a hundred workers has some, and the last to finish is not long alone
 IN_FLIGHT = 1000  # tasks that the scheduler knows of: enough to make a cluster grow, few enough to hold
 
 

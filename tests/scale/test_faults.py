@@ -2,10 +2,14 @@
 
 import os
 import signal
+import time
 from collections import Counter
 from contextlib import contextmanager
 from functools import partial
+from threading import Thread
 
+import dask.array as da
+import numpy as np
 import pytest
 from distributed import Client, LocalCluster, WorkerPlugin
 from made_views import (
@@ -21,7 +25,7 @@ from made_views import (
     use_small_parts,
 )
 
-from bitmosaic import HSIC
+from bitmosaic import HSIC, BinaryKMeans
 from bitmosaic.errors import ClusterError
 
 pytestmark = pytest.mark.filterwarnings("ignore:The objective still fell")
@@ -125,6 +129,40 @@ def test_ctrl_c_in_the_middle_of_a_pass_leaves_nothing_running(client, tmp_path,
     assert_nothing_runs(client)  # although the traceback is kept, as a notebook keeps it
     del caught
     assert_nothing_left(client)
+
+
+def slow_codes(block_id, pid):
+    if block_id[0] == 2:
+        os.kill(pid, signal.SIGINT)
+    time.sleep(0.3)
+    return np.zeros((1000, 16), np.uint8)
+
+
+def test_ctrl_c_while_codes_are_clustered_leaves_nothing_running(client):
+    chunks = ((1000,) * 6, (16,))
+    codes = da.map_blocks(slow_codes, pid=os.getpid(), chunks=chunks, meta=np.empty((0, 0), np.uint8))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        BinaryKMeans(3, random_state=0).fit(codes)
+    assert_nothing_runs(client)
+    del caught
+    assert_nothing_left(client)
+
+
+def test_a_fit_that_fails_leaves_another_one_of_the_same_client_alone(client, local, tmp_path):
+    """The other fit runs to its end while this one waits in the middle, and then fails."""
+    others = []
+
+    def meanwhile(done, total):
+        if done == 3:
+            thread = Thread(target=lambda: others.append(HSIC(**SMALL).fit(as_dask(FAINT))))
+            thread.start()
+            thread.join()
+            (tmp_path / "gone").touch()
+
+    views = as_dask(FAINT, block=partial(troubled_block, marker=tmp_path / "gone"))
+    with pytest.raises(ClusterError, match="the disk is gone"):
+        HSIC(**SMALL).fit(views, progress=meanwhile)
+    assert_same_fit(others[0], local)
 
 
 @pytest.mark.parametrize("how", ["restart", "close"])

@@ -113,6 +113,14 @@ def test_views_that_changed_are_read_anew(tmp_path, client):
     np.testing.assert_array_equal(after.compute(), VIEWS["a"] + 1)
 
 
+def test_an_array_that_is_rewritten_in_its_place_is_read_anew(tmp_path, client):
+    np.save(tmp_path / "a.npy", VIEWS["a"])
+    assert dask_views(tmp_path)["a"].sum().compute() == pytest.approx(VIEWS["a"].sum(), rel=1e-3)
+    with open(tmp_path / "a.npy", "r+b") as file:  # the folder itself does not change
+        np.save(file, VIEWS["a"] + 1)
+    np.testing.assert_array_equal(dask_views(tmp_path)["a"].compute(), VIEWS["a"] + 1)
+
+
 def test_a_path_that_a_worker_cannot_read_is_an_error_that_says_so(tmp_path, client):
     folder = as_npy(tmp_path)
     array = dask_views(folder, block_rows=1024)["b"][5000:]

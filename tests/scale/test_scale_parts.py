@@ -1,9 +1,20 @@
 """Parts: a function for each part of the rows, sums up a tree, and rows found by their numbers."""
 
+from itertools import pairwise
+
+import dask
+import dask.array as da
 import numpy as np
 import pytest
+from distributed import wait
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from bitmosaic.pruning import Assignment
+from bitmosaic.scale.clustering import farthest_of_all, farthest_part
 from bitmosaic.scale.parts import Column, Parts, by_home
+from bitmosaic.scale.rows import alone
+from bitmosaic.solver.clustering import farthest_distinct
 from bitmosaic.solver.sums import Sums
 
 
@@ -63,3 +74,39 @@ def test_some_rows_of_a_column_come_in_their_order(client):
     for rows in ([0], [5], [4, 5, 6], [7, 58, 59], range(60)):
         taken = parts.take(Column(parts, futures, width=2), np.array(rows))
         np.testing.assert_array_equal(taken, values[np.array(rows)])
+
+
+def test_work_follows_rows_whose_worker_is_gone(client):
+    parts = parts_of(client, 4)
+    there, _ = parts.kept("test", parts.map("test", one_part, 1, list(np.ones((4, 3)))))
+    lost = Column(parts, there.futures, ["tcp://127.0.0.1:1", *there.homes[1:]])
+    assert parts.homes_of([None, lost]) == there.homes
+    futures = parts.map("test", one_part, 1, lost)
+    wait(futures)
+    assert parts.homes(futures) == there.homes
+
+
+def test_a_worker_is_sent_its_own_blocks_only():
+    blocks = da.ones((10, 2), chunks=(1, 2)).map_blocks(np.negative).to_delayed().ravel()
+    some = alone([blocks[3], blocks[7]])
+    assert len(some[0].dask) < len(blocks[3].dask) / 2
+    np.testing.assert_array_equal(dask.compute(*some, scheduler="sync"), -np.ones((2, 1, 2)))
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), min_size=1, max_size=40), st.integers(1, 6), st.data())
+def test_the_farthest_of_all_are_those_of_one_machine(rows, count, data):
+    """Codes and distances with many ties, in parts that are merged in any order."""
+    distances, codes = np.array(rows).T
+    codes = codes[:, None].astype(np.uint8)
+    expected = codes[farthest_distinct(codes, distances, count)]
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(rows))))) or [len(rows)]
+    parts = [
+        farthest_part(count, codes[a:b], Assignment(codes, codes, distances[a:b]), a)
+        for a, b in pairwise([0, *cuts, len(rows)])
+        if b > a
+    ]
+    parts = data.draw(st.permutations(parts))
+    half = len(parts) // 2
+    some = [farthest_of_all(count, *parts[:half], None)] if half else []
+    np.testing.assert_array_equal(farthest_of_all(count, *some, *parts[half:])[2], expected)

@@ -12,6 +12,7 @@ from made_views import SMALL, as_dask, leave_rows_on_workers, planted, use_small
 from bitmosaic import HSIC
 from bitmosaic.binary_kmeans import as_bytes
 from bitmosaic.pruning import Assignment
+from bitmosaic.scale.blocks import ClusterBlocks
 from bitmosaic.scale.clustering import ClusterProblem
 from bitmosaic.scale.data import code_column
 from bitmosaic.solver.steps import Frobenius
@@ -89,6 +90,34 @@ def test_bytes_between_workers_do_not_grow_with_the_rows_in_an_iteration(client,
     (few, _), (many, tasks) = (training_iteration(client, n_parts, train_size) for n_parts in (FEW, MANY))
     assert many < 1.5 * max(few, 8 * 3 * 60 * 128)
     assert tasks <= most * MANY * 4  # new codes, their sums, and two rounds
+
+
+def gram_pass(client, n_parts, monkeypatch):
+    """Bytes of the pass that adds up the products of all similarities."""
+    seen = []
+    add_up = ClusterBlocks.add_up
+
+    def watched(blocks, work):
+        before = sent_to_workers(client)
+        total = add_up(blocks, work)
+        seen.append(sent_to_workers(client) - before)
+        return total
+
+    monkeypatch.setattr(ClusterBlocks, "add_up", watched)
+    parameters = SMALL | {"n_anchors": 60, "max_iter": 1}
+    HSIC(**parameters).fit(as_dask(partial(planted, ROWS * n_parts), ROWS))
+    monkeypatch.undo()
+    return max(seen)
+
+
+def test_bytes_between_workers_do_not_grow_with_the_rows_while_products_are_added_up(client, monkeypatch):
+    def measured(n_parts):
+        use_small_parts(monkeypatch)
+        leave_rows_on_workers(monkeypatch)
+        return gram_pass(client, n_parts, monkeypatch)
+
+    few, many = measured(FEW), measured(MANY)
+    assert many < 1.5 * max(few, 8 * (3 * 60) ** 2)
 
 
 def test_workers_hold_no_more_than_codes_and_labels(client, monkeypatch):

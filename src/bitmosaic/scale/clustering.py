@@ -116,7 +116,7 @@ def farthest_part(count, codes, nearest, first):
 
 
 def farthest_of_all(count, *parts):
-    """The farthest of those of several parts. Of two that are equally far, the first row is taken, as on one machine."""
+    """The farthest of those of several parts. Of two that are equally far, the first row is taken."""
     rows, distances, codes = map(np.concatenate, zip(*(part for part in parts if part is not None), strict=True))
     order = np.argsort(rows)
     best = order[farthest_distinct(codes[order], distances[order], count)]

@@ -133,7 +133,8 @@ class Parts:
         """
         from distributed import as_completed
 
-        finished, waiting = as_completed(futures), {}
+        waiting: dict[str, list[Any]] = {}
+        finished = as_completed(futures)
         futures.clear()
         for batch in finished.batches():
             for future, home in zip(batch, self.homes(batch), strict=True):
@@ -252,11 +253,17 @@ def whole_fit(client):
 
 
 def cancel(client, fit):
-    """All work of a fit."""
+    """All work of a fit, the latest first: a scheduler that is told to cancel something, while a task that nobody asked
+    for still needs it, breaks the connection."""
     from distributed import Future
 
-    keys = [key for key in list(client.futures) if f"-{fit}" in (key if isinstance(key, str) else key[0])]
-    client.cancel([Future(key, client) for key in keys], force=True)
+    steps: dict[str, list[Any]] = {}
+    for key in list(client.futures):
+        name = key.rpartition("-")[0] if isinstance(key, str) else key[0]
+        if f"-{fit}" in name:
+            steps.setdefault(name, []).append(Future(key, client))
+    for futures in reversed(steps.values()):
+        client.cancel(futures, force=True)
 
 
 def lost(error):

@@ -5,7 +5,7 @@ import socket
 import threading
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def usual_rows(views: Views) -> int:
     return min(max(BLOCK_BYTES // row_bytes // UNIT_ROWS * UNIT_ROWS, FEWEST_ROWS), MOST_ROWS)
 
 
-def read_block(path: str, view: str, block_rows: int, stamp: int, block_id: tuple[int, int]) -> np.ndarray:
+def read_block(path: str, view: str, block_rows: int, stamp: str, block_id: tuple[int, int]) -> np.ndarray:
     """One block of one view, on a worker. `stamp` is in the call for Dask's sake: other content, another task."""
     start = block_id[0] * block_rows
     try:
@@ -81,14 +81,13 @@ def _views_at(path: str) -> Views:
 
 
 @lru_cache(OPEN_VIEWS)
-def _opened(path: str, stamp: int, reader: int) -> Views:
+def _opened(path: str, stamp: str, reader: int) -> Views:
     return read_views(path, bare=True)
 
 
-def _stamp(path: Path) -> int:
-    """A number that changes with the content; 0 where there is nothing."""
-    manifest: Any = path / "manifest.json"
-    for place in (manifest, path):
-        if place.exists():
-            return place.stat().st_mtime_ns
-    return 0
+def _stamp(path: Path) -> str:
+    """Words that change with the content: of the manifest, which is written last; without one, of every file."""
+    manifest = path / "manifest.json"
+    files = [manifest] if manifest.exists() else sorted(path.iterdir()) if path.is_dir() else [path]
+    stats = [file.stat() for file in files if file.exists()]
+    return " ".join(f"{stat.st_mtime_ns}-{stat.st_size}" for stat in stats)

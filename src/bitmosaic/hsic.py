@@ -10,11 +10,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
 from bitmosaic import fitted_views, hsic_file
+from bitmosaic.checkpoint import kept_in
 from bitmosaic.errors import InvalidDataError, ParameterError, ViewMismatchError
 from bitmosaic.estimate import Estimate, check_dims, estimate
 from bitmosaic.hsic_options import fewest_rows, solver_options
 from bitmosaic.model_file import complete, read_model, write_model
-from bitmosaic.parameters import check_enough, check_fitted, check_parameters, generator
+from bitmosaic.parameters import check_enough, check_fitted, check_parameters
 from bitmosaic.scale import lazy
 from bitmosaic.scale.data import data_of, on_cluster
 from bitmosaic.scale.parts import whole_fit
@@ -224,23 +225,29 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     # ---- fit
 
-    def fit(self, X, y=None, progress=None):
-        """Learn codes and clusters from views. `y` is ignored; ``progress(done, total)`` is called after each step."""
+    def fit(self, X, y=None, progress=None, checkpoint=None):
+        """Learn codes and clusters from views. `y` is ignored; ``progress(done, total)`` is called after each step.
+
+        `checkpoint` is a folder in which a long fit keeps what it has, every few seconds: if the process dies, the same
+        call goes on from there, and comes to the same result. Delete it once the model is saved.
+        """
         views = as_views(X)
         options = self.check(views.n_rows)
 
         n_steps = options.max_iter + FIXED_STEPS + (self.n_clusters == "auto")
-        steps = iter(range(n_steps))
+        done = 0
 
-        def report(message):
+        def report(message, steps=1):
+            nonlocal done
+            done += steps
             if self.verbose:
                 print(f"HSIC: {message}", flush=True)
             if progress:
-                progress(next(steps), n_steps)
+                progress(done - 1, n_steps)
 
         data = data_of(views)
-        with whole_fit(data.client):
-            trained = train(data, options, generator(self.random_state), report)
+        with whole_fit(data.client), kept_in(checkpoint, self, views) as (keeper, seed):
+            trained = train(data, options, np.random.default_rng(seed), report, keeper)
             labels, codes = data.outcome(trained.labels, np.int32), data.outcome(trained.codes, np.uint8)
         self._check_columns(X, views, reset=True)
         self._keep(trained.model, views.names, views.columns, trained.counts)

@@ -45,7 +45,11 @@ def check_enough(n_samples, n_clusters):
 
 def generator(random_state):
     """One NumPy generator for a whole fit, from scikit-learn's kinds of random_state."""
-    return np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+    return np.random.default_rng(drawn_seed(random_state))
+
+
+def drawn_seed(random_state):
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def as_json(parameters):

@@ -1,6 +1,7 @@
 """READ FIRST: images -> features -> codes -> clusters -> run, as a few calls."""
 
 import csv
+import shutil
 import time
 import warnings
 from collections.abc import Sequence
@@ -42,6 +43,7 @@ from bitmosaic.worker_extraction import extract_on_workers
 if TYPE_CHECKING:
     from distributed import Client
 
+CHECKPOINT = "checkpoint"  # of the fit, in the run folder
 N_CENTRAL, N_FAR, N_OVERVIEW, MAX_SHEETS = 60, 12, 12, 200
 
 
@@ -198,13 +200,18 @@ def _cluster_views(run, table, source, model, progress, client):
         views = table if client is None else dask_views(run.views_folder)
         with warnings.catch_warnings():  # the manifest and the chart say it
             warnings.filterwarnings("ignore", "The number of clusters is not clear")
-            model.fit(views, progress=lambda done, total: progress("learning codes and clusters", done, total))
+            model.fit(
+                views,
+                progress=lambda done, total: progress("learning codes and clusters", done, total),
+                checkpoint=run.folder / CHECKPOINT if client is None else None,
+            )
         model.save(run.folder / "model.safetensors")
         weights = dict(zip(model.view_names_, model.view_weights_.round(4).tolist(), strict=True))
         facts = {"view_weights": weights, "iterations": model.n_iter_}
         if model.cluster_counts_ is not None:
             facts["how_many"] = write_counts(run, model.cluster_counts_)
         run.finish("fit", time.perf_counter() - start, **facts)
+    shutil.rmtree(run.folder / CHECKPOINT, ignore_errors=True)
     if not run.done("tables"):
         start = time.perf_counter()
         facts = write_results(run, table)

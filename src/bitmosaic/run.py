@@ -9,6 +9,7 @@ codes.npy, labels.npy, distances.npy
 skipped.csv        pictures that could not be read, and why
 overview.png, clusters/*.jpg     pictures of the clusters
 how-many.png       with `auto`: the numbers of clusters that were tried, the choice and its doubt
+checkpoint/        while the fit runs: what a process that takes it up goes on from
 edits.jsonl        what people changed by hand, and thumbnails.sqlite, map.npz: what the explorer keeps
 """
 

@@ -104,8 +104,10 @@ class Blocks:
             return which, *work(Zs, *(column[which] for column in columns))
 
         column, sums = None, Sums(n_rows)
-        n_out = self.n_rows if positions is None else len(positions)
-        for which, new, parts in in_order(one_block, range(len(self)), self.n_threads):
+        n_out, numbers = self.n_rows, range(len(self))
+        if positions is not None and len(positions):
+            n_out, numbers = len(positions), range(positions[0] // self.step, positions[-1] // self.step + 1)
+        for which, new, parts in in_order(one_block, numbers, self.n_threads):
             if new is not None:
                 column = np.empty((n_out, *new.shape[1:]), new.dtype) if column is None else column
                 column[which] = new

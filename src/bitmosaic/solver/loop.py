@@ -10,8 +10,11 @@ from bitmosaic import kernels
 from bitmosaic.codes import cluster_bit_sums, pack, unpack
 from bitmosaic.solver import steps
 from bitmosaic.solver.clustering import Clustering, best_of, refine
+from bitmosaic.solver.keeping import NOTHING_KEPT, LoopState, imprint
+from bitmosaic.threads import row_ranges
 
 FEW_FLIPS = 0.08  # of the bits of a block; adding single rows is then faster than a matrix product
+PART_BLOCKS = 256  # whose codes are kept together, where somebody keeps them
 LOWEST_LOSS = 1e-3  # of a bit, where view weights are concerned
 
 
@@ -48,26 +51,38 @@ class Learned:
     converged: bool
 
 
-def learn(blocks, grams, n_present, start, start_rows, settings, rng, report: Callable[[int, float, float], None]):
+def learn(
+    blocks,
+    grams,
+    n_present,
+    start,
+    start_rows,
+    settings,
+    rng,
+    report: Callable[[int, float, float | None], None],
+    keeper=NOTHING_KEPT,
+):
     """Run Algorithm 1 on the training rows in `blocks`.
 
     grams: Z_vᵀZ_v of each view · n_present (m,): how many of the rows have each view · start_rows: the rows that
-    `start.labels` speaks of · report(iteration, objective, share of bits that changed): called after each iteration.
+    `start.labels` speaks of · report(iteration, objective, share of bits that changed): called after each iteration,
+    and with None after those that were done before · keeper: is given the state between iterations, and may have one to
+    go on from.
     """
     s, n, m = settings, blocks.n_rows, len(blocks.embeddings)
     factors = [steps.regularised_factor(G, s.ridge, s.variance_reward) for G in grams]
     fairness = n / n_present  # a view that fewer rows have is judged by its mean loss, not by its smaller sum
     shares = np.ones(m) if start.shares is None else start.shares
-    alpha = np.full(m, 1 / shares.sum())
-    weights = shares * alpha**s.exponent * fairness
-
-    codes = blocks.constant(np.zeros(s.K // 8, np.uint8))
-    ZtBs = [-np.outer(total, np.ones(s.K)) for total in blocks.totals()]  # of codes that are -1 throughout
-    codes, _ = new_codes(blocks, codes, ZtBs, start.projections, np.ones(m))
+    state = keeper.begin(lambda: imprint(s, grams, n_present, start, start_rows, rng), rng)
+    if state is None:
+        state = first_state(blocks, start, start_rows, s, shares, rng)
+    else:
+        report(state.n_iter, state.before, None)
+    codes, ZtBs, clustering, alpha = state.codes, state.ZtBs, state.clustering, state.alpha
+    history, n_iter, before, converged = state.history, state.n_iter, state.before, state.converged
+    del state
     problem = blocks.problem(codes, s.norm, s.balance)
-    clustering = first_clusters(problem, start, start_rows, s, rng)
-
-    history: list[tuple[int, str, float]] = []
+    weights = shares * alpha**s.exponent * fairness
 
     def note(step, coding, grouping):
         history.append((n_iter, step, coding + s.coupling * grouping))
@@ -82,7 +97,6 @@ def learn(blocks, grams, n_present, start, start_rows, settings, rng, report: Ca
         views = zip(n_present, Ps, ZtBs, costs, strict=True)
         return np.array([steps.view_loss(n_v, s.K, P, ZtB, cost) for n_v, P, ZtB, cost in views])
 
-    converged, n_iter, before = False, 0, np.inf
     while not converged and n_iter < s.max_iter:
         n_iter += 1
         Ps, costs = new_projections()
@@ -108,9 +122,21 @@ def learn(blocks, grams, n_present, start, start_rows, settings, rng, report: Ca
         converged = flips == 0 or before - objective <= s.tol * abs(objective)
         before = objective
         report(n_iter, objective, flips / (n * s.K))
+        state = LoopState(codes, ZtBs, clustering, alpha, history, n_iter, before, converged)
+        keeper.keep(partial(state.as_kept, rng))
 
     Ps, _ = new_projections()
     return Learned(Ps, weights, shares * alpha, clustering, codes, history, n_iter, converged)
+
+
+def first_state(blocks, start, start_rows, s, shares, rng):
+    """Codes by the start's projections, and their clusters."""
+    m = len(blocks.embeddings)
+    codes = blocks.constant(np.zeros(s.K // 8, np.uint8))
+    ZtBs = [-np.outer(total, np.ones(s.K)) for total in blocks.totals()]  # of codes that are -1 throughout
+    codes, _ = new_codes(blocks, codes, ZtBs, start.projections, np.ones(m))
+    clustering = first_clusters(blocks.problem(codes, s.norm, s.balance), start, start_rows, s, rng)
+    return LoopState(codes, ZtBs, clustering, np.full(m, 1 / shares.sum()), [], 0, np.inf, False)
 
 
 def projections(grams, factors, ZtBs, weights, s):
@@ -162,9 +188,19 @@ def change_of_products(Z, old, new, flips):
     return change.T
 
 
-def encode(blocks, Ps, weights):
+def encode(blocks, Ps, weights, keeper=NOTHING_KEPT):
     """b = sgn(Σ_{v present} w_v ψ(x_v) P_v) for every row: packed codes, training and new images alike."""
-    return blocks.run(partial(encoded_block, Ps, weights))[0]
+    work = partial(encoded_block, Ps, weights)
+    if not keeper.wanted:
+        return blocks.run(work)[0]
+    codes = np.empty((blocks.n_rows, Ps[0].shape[1] // 8), np.uint8)
+    kept = keeper.codes(codes.shape[1])
+    codes[: len(kept)] = kept
+    for rows in row_ranges(blocks.n_rows - len(kept), PART_BLOCKS * blocks.step):
+        positions = np.arange(len(kept) + rows.start, len(kept) + rows.stop)
+        codes[positions] = blocks.run_some(work, positions)[0]
+        keeper.keep_codes(codes[positions])
+    return codes
 
 
 def encoded_block(Ps, weights, Zs):

@@ -12,6 +12,7 @@ from bitmosaic.embedding import basis_rows, fit_embedding, normalisation, princi
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.solver.clustering import best_of, refine
 from bitmosaic.solver.how_many import ClusterCounts, how_many, most_clusters
+from bitmosaic.solver.keeping import NOTHING_KEPT
 from bitmosaic.solver.loop import Settings, encode, learn
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
@@ -75,13 +76,17 @@ class Trained:
     counts: ClusterCounts | None  # where the number of clusters was to be found
 
 
-def train(data, options, rng, report: Callable[[str], None]):
-    """Learn from views, which are LocalData or the like. `report` is told, in words, how far the work is."""
+def train(data, options, rng, report: Callable[..., None], keeper=NOTHING_KEPT):
+    """Learn from views, which are LocalData or the like. `report` is told, in words, how far the work is, and how many
+    steps were done if it is more than one.
+
+    `keeper` is given what another process would need to go on, and may have it of an earlier one.
+    """
     with single_threaded_blas():
-        return _train(data, options, rng, report)
+        return _train(data, options, rng, report, keeper)
 
 
-def _train(data, o, rng, report):
+def _train(data, o, rng, report, keeper):
     n, n_views = data.n_rows, len(data.names)
     needs = memory_needs(data.widths, o)
     n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
@@ -150,16 +155,19 @@ def _train(data, o, rng, report):
     settings = loop_settings(o, len(rows), anchors, start.shares)
 
     def progress(iteration, objective, flips):
+        if flips is None:
+            report(f"going on after iteration {iteration}/{o.max_iter}: objective {objective:.6g}", iteration)
+            return
         report(f"iteration {iteration}/{o.max_iter}: objective {objective:.6g}, {flips:.2%} of the bits changed")
 
-    learned = learn(blocks, grams, n_present, start, start_rows, settings, rng, progress)
+    learned = learn(blocks, grams, n_present, start, start_rows, settings, rng, progress, keeper)
 
     report(f"encoding {n} rows")
     projections = [P.astype(np.float32) for P in learned.Ps]
     everything = blocks
     if len(rows) < n or sample is not data:
         everything = data.blocks(blocks.embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
-    codes = encode(everything, projections, learned.weights)
+    codes = encode(everything, projections, learned.weights, keeper)
     clustering = final_clusters(partial(everything.problem, codes), n, learned.clustering.Q, o, rng)
     model = Model(blocks.embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
     return Trained(

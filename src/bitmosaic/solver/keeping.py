@@ -1,0 +1,98 @@
+"""What a fit hands to whoever keeps it, so that another process can go on: where the loop is, and codes as they come.
+
+The work before the loop is done again. It is the same to the last bit, and an imprint of it tells whether what was kept
+belongs to these data and parameters.
+"""
+
+import hashlib
+from dataclasses import astuple, dataclass
+
+import numpy as np
+
+from bitmosaic.codes import pack, unpack
+from bitmosaic.solver.clustering import Clustering
+
+
+class NothingKept:
+    """For a fit that begins at the beginning, and leaves nothing behind."""
+
+    wanted = False  # whether codes should come in parts
+
+    def begin(self, imprint, rng):
+        """The LoopState to go on from, with `rng` as it was then, or None.
+
+        ``imprint()`` is of all that came before the loop.
+        """
+
+    def keep(self, state):
+        """Take note of the arrays and facts that ``state()`` gives, if it is time."""
+
+    def codes(self, n_bytes):
+        """Codes of the first rows that were kept."""
+        return np.empty((0, n_bytes), np.uint8)
+
+    def keep_codes(self, codes):
+        """Those of the next rows."""
+
+
+NOTHING_KEPT = NothingKept()
+
+
+@dataclass(frozen=True)
+class LoopState:
+    """Algorithm 1 between two iterations."""
+
+    codes: np.ndarray
+    ZtBs: list[np.ndarray]
+    clustering: Clustering
+    alpha: np.ndarray
+    history: list[tuple[int, str, float]]
+    n_iter: int
+    before: float  # the last objective
+    converged: bool
+
+    def as_kept(self, rng):
+        """Arrays and plain facts, for a file."""
+        c = self.clustering
+        arrays = {"codes": self.codes, "labels": c.labels, "centers": pack(c.Q), "S": c.S, "alpha": self.alpha}
+        arrays |= {"bit_weights": c.bit_weights} | {f"ZtB{v}": ZtB for v, ZtB in enumerate(self.ZtBs)}
+        if c.sizes is not None:
+            arrays["sizes"] = c.sizes
+        facts = {
+            "history": [list(entry) for entry in self.history],
+            "n_iter": self.n_iter,
+            "before": None if np.isinf(self.before) else self.before,
+            "converged": bool(self.converged),
+            "clustering": [c.objective, c.n_iter, bool(c.converged)],
+            "random": rng.bit_generator.state,
+        }
+        return arrays, facts
+
+    @classmethod
+    def from_kept(cls, arrays, facts, rng):
+        """The state, and `rng` as it was."""
+        objective, rounds, settled = facts["clustering"]
+        Q = unpack(arrays["centers"]).astype(np.int8)
+        clustering = Clustering(
+            Q, arrays["labels"], arrays["S"], arrays.get("sizes"), arrays["bit_weights"], objective, rounds, settled
+        )
+        rng.bit_generator.state = facts["random"]
+        return cls(
+            codes=arrays["codes"],
+            ZtBs=[arrays[f"ZtB{v}"] for v in range(sum(name.startswith("ZtB") for name in arrays))],
+            clustering=clustering,
+            alpha=arrays["alpha"],
+            history=[(int(i), step, value) for i, step, value in facts["history"]],
+            n_iter=facts["n_iter"],
+            before=np.inf if facts["before"] is None else facts["before"],
+            converged=facts["converged"],
+        )
+
+
+def imprint(settings, grams, n_present, start, start_rows, rng):
+    """A digest of all that decides how the loop goes on: of the data, through the products of all similarities."""
+    digest = hashlib.sha256(repr((astuple(settings), rng.bit_generator.state)).encode())
+    for array in (*grams, n_present, *start.projections, start.labels, start.shares, start_rows):
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

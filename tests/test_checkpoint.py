@@ -1,0 +1,199 @@
+"""A fit that is stopped anywhere goes on from its checkpoint: the same result, and nothing is done twice."""
+
+import numpy as np
+import pytest
+
+from bitmosaic import HSIC, checkpoint
+from bitmosaic.errors import BusyFolderError, InvalidDataError, ModelFileError, ParameterError
+from bitmosaic.solver import loop
+from bitmosaic.views import Views
+from planted_views import blobs, lacking
+
+pytestmark = pytest.mark.filterwarnings("ignore:The objective still fell")
+N = 5000
+SMALL = {"n_clusters": 4, "n_bits": 32, "n_anchors": 40, "n_init": 2, "max_iter": 4, "tol": 0, "train_size": 2000}
+SMALL["random_state"] = 0
+
+
+class StoppedError(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "COST", 0.0)
+    monkeypatch.setattr(loop, "PART_BLOCKS", 1)
+
+
+@pytest.fixture(scope="module")
+def views():
+    views, _ = blobs(N, spread=0.7, seed=1)
+    views["b"] = lacking(views["b"], slice(40, N, 7))
+    return views
+
+
+def stop_at(step):
+    def stop(done, total):
+        if done == step:
+            raise StoppedError
+
+    return stop
+
+
+class Fragile:
+    """A view of which some rows can be read so often only; it tells which blocks were."""
+
+    def __init__(self, values, last):
+        self.values, self.shape, self.dtype, self.last, self.seen = values, values.shape, values.dtype, last, []
+
+    def __getitem__(self, rows):
+        if isinstance(rows, slice):
+            self.seen.append(rows.start)
+            if rows.start >= self.last:
+                raise StoppedError
+        return self.values[rows]
+
+
+def with_a(views, array):
+    return Views(tuple(views), (array, *list(views.values())[1:]))
+
+
+def assert_same(model, expected):
+    assert model.objective_history_ == expected.objective_history_
+    for name in ("labels_", "codes_", "cluster_centers_", "view_weights_", "bit_weights_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(expected, name), err_msg=name)
+
+
+VARIANTS = {
+    "default": {},
+    "frobenius": {"norm": "frobenius"},
+    "two steps": {"joint": False},
+    "all rows": {"train_size": 1.0},
+    "rotation": {"start": "rotation"},
+    "auto": {"n_clusters": "auto"},
+}
+
+
+@pytest.mark.filterwarnings("ignore:The number of clusters")
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_a_fit_that_is_stopped_after_any_step_goes_on_to_the_same_result(views, tmp_path, changes):
+    parameters = SMALL | changes
+    expected = HSIC(**parameters).fit(views)
+    model = HSIC(**parameters)
+    for step in (1, 3, 4, 5, 6):  # some stop before the loop, some in it, one before the last codes
+        with pytest.raises(StoppedError):
+            model.fit(views, progress=stop_at(step), checkpoint=tmp_path)
+    assert_same(model.fit(views, checkpoint=tmp_path), expected)
+    assert_same(model.fit(views, checkpoint=tmp_path), expected)  # and once more from its end
+
+
+def test_iterations_that_are_kept_are_not_done_again(views, tmp_path, monkeypatch):
+    n_done = []
+    new_codes = loop.new_codes
+    monkeypatch.setattr(loop, "new_codes", lambda *args: n_done.append(1) or new_codes(*args))
+    with pytest.raises(StoppedError):
+        HSIC(**SMALL).fit(views, progress=stop_at(5), checkpoint=tmp_path)  # in the third iteration
+    assert len(n_done) == 1 + 3
+    HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+    assert len(n_done) == 1 + 3 + 2  # the third was not kept yet
+
+
+def test_codes_that_are_kept_are_not_made_again(views, tmp_path):
+    expected = HSIC(**SMALL).fit(views)
+    broken = Fragile(views["a"], 3 * 1024)
+    with pytest.raises(StoppedError):
+        HSIC(**SMALL | {"n_threads": 1}).fit(with_a(views, broken), checkpoint=tmp_path)
+    whole = Fragile(views["a"], N)
+    assert_same(HSIC(**SMALL).fit(with_a(views, whole), checkpoint=tmp_path), expected)
+    assert broken.seen[-1] == min(whole.seen) == 3 * 1024
+
+
+def test_codes_that_were_not_safe_yet_are_made_again(views, tmp_path):
+    expected = HSIC(**SMALL).fit(views)
+    with pytest.raises(StoppedError):
+        HSIC(**SMALL).fit(with_a(views, Fragile(views["a"], 3 * 1024)), checkpoint=tmp_path)
+    with (tmp_path / "codes.bin").open("ab") as file:
+        file.write(bytes(1000))
+    assert_same(HSIC(**SMALL).fit(views, checkpoint=tmp_path), expected)
+
+
+def test_threads_and_memory_may_be_others_when_it_goes_on(views, tmp_path):
+    expected = HSIC(**SMALL).fit(views)
+    with pytest.raises(StoppedError):
+        HSIC(**SMALL, n_threads=1).fit(views, progress=stop_at(5), checkpoint=tmp_path)
+    assert_same(
+        HSIC(**SMALL, n_threads=2, memory_limit="500MB", chunk_size=100).fit(views, checkpoint=tmp_path), expected
+    )
+
+
+def test_a_fit_without_a_seed_goes_on_with_the_one_it_had(views, tmp_path):
+    parameters = SMALL | {"random_state": None}
+    with pytest.raises(StoppedError):
+        HSIC(**parameters).fit(views, progress=stop_at(5), checkpoint=tmp_path)
+    first, again = (HSIC(**parameters).fit(views, checkpoint=tmp_path) for _ in range(2))
+    assert_same(again, first)
+
+
+def test_a_checkpoint_of_something_else_is_refused(views, tmp_path):
+    with pytest.raises(StoppedError):
+        HSIC(**SMALL).fit(views, progress=stop_at(5), checkpoint=tmp_path)
+    with pytest.raises(InvalidDataError, match=r"has n_bits=32, n_clusters=4\. Delete it"):
+        HSIC(**SMALL | {"n_clusters": 5, "n_bits": 64}).fit(views, checkpoint=tmp_path)
+    with pytest.raises(InvalidDataError, match="has random_state=0"):
+        HSIC(**SMALL | {"random_state": 1}).fit(views, checkpoint=tmp_path)
+    with pytest.raises(InvalidDataError, match="has other data"):
+        HSIC(**SMALL).fit({name: X[:-1] for name, X in views.items()}, checkpoint=tmp_path)
+    changed = views["a"].copy()
+    changed[1040:1100] += 1  # rows that are not looked at, but learned from
+    with pytest.raises(InvalidDataError, match="has other rows"):
+        HSIC(**SMALL).fit(views | {"a": changed}, checkpoint=tmp_path)
+    assert_same(HSIC(**SMALL).fit(views, checkpoint=tmp_path), HSIC(**SMALL).fit(views))  # it is still there
+
+
+def test_a_checkpoint_that_was_changed_is_refused(views, tmp_path):
+    HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+    codes = tmp_path / "codes.bin"
+    content = codes.read_bytes()
+    for other in (content[:-1], content[:100] + b"?" + content[101:], b""):
+        codes.write_bytes(other)
+        with pytest.raises(ModelFileError, match=r"codes.bin was changed. Delete"):
+            HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+    codes.unlink()
+    with pytest.raises(ModelFileError, match=r"codes.bin was changed. Delete"):
+        HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+    (tmp_path / "loop.safetensors").write_bytes(b"no model")
+    with pytest.raises(ModelFileError, match="is not a usable model"):
+        HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+    HSIC(**SMALL).fit(views).save(tmp_path / "loop.safetensors")
+    with pytest.raises(ModelFileError, match="This file holds a 'HSIC' model"):
+        HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+
+
+def test_two_fits_cannot_have_the_same_checkpoint(views, tmp_path):
+    def meanwhile(done, total):
+        if done == 3:
+            with pytest.raises(BusyFolderError):
+                HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+
+    assert_same(HSIC(**SMALL).fit(views, progress=meanwhile, checkpoint=tmp_path), HSIC(**SMALL).fit(views))
+
+
+def test_places_that_cannot_be_a_checkpoint_are_refused(views, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidDataError, match="A checkpoint is a folder that can be made"):
+        HSIC(**SMALL).fit(views, checkpoint=tmp_path / "file")
+    arrays = {name: pytest.importorskip("dask.array").from_array(X) for name, X in views.items()}
+    from distributed import Client
+
+    with (
+        Client(processes=False, n_workers=1, dashboard_address="127.0.0.1:0") as _,
+        pytest.raises(ParameterError, match="A checkpoint is for views on this machine; got Dask arrays"),
+    ):
+        HSIC(**SMALL).fit(arrays, checkpoint=tmp_path)
+
+
+def test_a_short_fit_writes_no_state(views, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "EVERY", 60.0)
+    HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+    assert not list(tmp_path.glob("*.safetensors"))

@@ -88,10 +88,13 @@ def processor_seconds() -> float:
 
 
 class PeakMemory:
-    """The highest anonymous resident memory of this process inside a `with`, sampled every 5 ms."""
+    """The highest anonymous resident memory of a process inside a `with`, sampled every 5 ms."""
+
+    def __init__(self, process="self"):
+        self.process = process
 
     def __enter__(self):
-        self.start = self.peak = resident_bytes()
+        self.start = self.peak = resident_bytes(self.process)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
@@ -99,12 +102,12 @@ class PeakMemory:
 
     def _watch(self):
         while not self._done.wait(0.005):
-            self.peak = max(self.peak, resident_bytes())
+            self.peak = max(self.peak, resident_bytes(self.process))
 
     def __exit__(self, *error):
         self._done.set()
         self._thread.join()
-        self.peak = max(self.peak, resident_bytes())
+        self.peak = max(self.peak, resident_bytes(self.process))
 
 
 def _fit_and_tell(folder, n_rows, n_clusters, memory_limit, train_size):

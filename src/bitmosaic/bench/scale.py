@@ -5,16 +5,16 @@ Rows are planted clusters as in `bench memory`, made inside the blocks: each pas
 
 import os
 import tempfile
-import threading
 import time
 from collections import defaultdict
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 
-from bitmosaic.bench.memory import WIDTHS, make_views, resident_bytes
+from bitmosaic.bench.memory import WIDTHS, PeakMemory, make_views
 from bitmosaic.hsic import HSIC
 from bitmosaic.metrics import clustering_scores
 from bitmosaic.scale.clustering import ClusterProblem
@@ -84,29 +84,6 @@ def planted_views(n_rows, n_clusters, block_rows=BLOCK_ROWS):
     return views, cut
 
 
-class Watch:
-    """The highest anonymous memory of some processes inside a `with`, sampled every 20 ms."""
-
-    def __init__(self, processes):
-        self.peaks = dict.fromkeys(processes, 0)
-
-    def __enter__(self):
-        self.start = {process: resident_bytes(process) for process in self.peaks}
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def _watch(self):
-        while not self._done.wait(0.02):
-            for process in self.peaks:
-                self.peaks[process] = max(self.peaks[process], resident_bytes(process))
-
-    def __exit__(self, *error):
-        self._done.set()
-        self._thread.join()
-
-
 def sent(client):
     """Bytes that the workers have sent so far, to each other and to this process, by Dask's own count."""
     return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
@@ -126,18 +103,18 @@ def measure(client, n_rows, n_clusters, train_size, block_rows=BLOCK_ROWS):
         rounds.append((time.perf_counter() - start, sent(client) - before))
         return result
 
-    with patch.object(ClusterProblem, "step", watched), Watch([*workers.values(), os.getpid()]) as memory:
+    with patch.object(ClusterProblem, "step", watched), PeakMemory() as here, ExitStack() as there:
+        peaks = [there.enter_context(PeakMemory(process)) for process in workers.values()]
         start = time.perf_counter()
         model = HSIC(n_clusters, train_size=train_size, random_state=0).fit(views)
         seconds = time.perf_counter() - start
     truth = np.concatenate([planted_labels(number, size, n_clusters) for number, size in enumerate(cut)])
-    here = os.getpid()
     return Figures(
         n_rows=n_rows,
         n_blocks=len(cut),
         seconds=seconds,
-        worker_peak=max(memory.peaks[process] for process in workers.values()),
-        client_peak=memory.peaks[here] - memory.start[here],
+        worker_peak=max(worker.peak for worker in peaks),
+        client_peak=here.peak - here.start,
         rounds=rounds,
         nmi=clustering_scores(truth, model.labels_.compute())["nmi"],
     )

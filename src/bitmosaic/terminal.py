@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+WIDE = 160  # columns
+
 
 class RateColumn(ProgressColumn):
     """How many a second."""
@@ -41,6 +43,12 @@ def progress_bars(goes_on: bool = True) -> Iterator[Any]:
             progress.stop()
             console.print("Stopped. The same command goes on where it was." if goes_on else "Stopped.")
             raise
+
+
+def output() -> Console:
+    """Standard output, as wide as the terminal; in a file or a pipe, as wide as any table."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=WIDE)
 
 
 def clock(seconds: float) -> str:

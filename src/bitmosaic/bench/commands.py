@@ -69,14 +69,14 @@ def memory(
     import tempfile
 
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     from bitmosaic.bench.choices import parse_numbers
     from bitmosaic.bench.memory import make_views, measure, model_of
     from bitmosaic.errors import ParameterError
+    from bitmosaic.terminal import output
 
-    console = Console()
+    console = output()
     numbers = sorted(set(parse_numbers("--rows", rows)))
     if numbers[0] < 1000:
         raise ParameterError(f"--rows must be at least 1000; got {numbers[0]}.")
@@ -127,7 +127,6 @@ def scale(
     The views have 128 + 64 + 256 columns. With --beside-local, what the cluster takes longer than one process does.
     """
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     from bitmosaic.bench.choices import parse_numbers
@@ -135,13 +134,13 @@ def scale(
     from bitmosaic.bench.scale import compare, measure
     from bitmosaic.errors import ParameterError
     from bitmosaic.scale.cluster import connected
-    from bitmosaic.terminal import progress_bars
+    from bitmosaic.terminal import output, progress_bars
 
     numbers = sorted(set(parse_numbers("--rows", rows)))
     if numbers[0] < 1000:
         raise ParameterError(f"--rows must be at least 1000; got {numbers[0]}.")
     size = model_of(clusters, None, train_size).train_size
-    console, table = Console(), Table(box=SIMPLE_HEAD, pad_edge=False)
+    console, table = output(), Table(box=SIMPLE_HEAD, pad_edge=False)
     if beside:
         for name in ("rows", "local, s", "cluster, s", "overhead", "rows that differ"):
             table.add_column(name, justify="right")
@@ -208,11 +207,10 @@ def features(
 ) -> None:
     """Images per second of LBP, GIST and HOG beside scikit-image, on the same pictures and cores."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     from bitmosaic.bench.features import measure, ratios
-    from bitmosaic.terminal import progress_bars
+    from bitmosaic.terminal import output, progress_bars
     from bitmosaic.threads import available_threads
 
     with progress_bars(goes_on=False) as progress:
@@ -220,7 +218,7 @@ def features(
     table = Table("contestant", "images/s", box=SIMPLE_HEAD)
     for name in contest.seconds:
         table.add_row(name, f"{contest.rate(name):,.0f}")
-    console = Console()
+    console = output()
     console.print(f"{contest.n_images:,} images, {available_threads(threads)} threads, best of {repeats}")
     console.print(table)
     for name, ratio in ratios(contest).items():
@@ -243,11 +241,10 @@ def codes(
     than all others, distances everywhere.
     """
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     from bitmosaic.bench import codes as code_bench
-    from bitmosaic.terminal import progress_bars
+    from bitmosaic.terminal import output, progress_bars
     from bitmosaic.threads import available_threads
 
     n_threads = available_threads(threads)
@@ -257,7 +254,7 @@ def codes(
     table = Table("contestant", "pairs/s", "seconds", box=SIMPLE_HEAD)
     for name, seconds in contest.seconds.items():
         table.add_row(name, f"{contest.rate(name) / 1e9:,.2f} billion", f"{seconds:,.2f}")
-    console = Console()
+    console = output()
     console.print(f"{rows:,} codes of {bits} bits, {clusters:,} centers, {n_threads} threads, best of {repeats}")
     console.print(table)
     same = {True: "the same", False: "[bold red]not the same[/]"}
@@ -286,19 +283,18 @@ def pages(
     from statistics import median
 
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     from bitmosaic.bench.pages import measure
     from bitmosaic.run import Run
-    from bitmosaic.terminal import progress_bars
+    from bitmosaic.terminal import output, progress_bars
 
     with progress_bars(goes_on=False) as progress:
         waits = measure(Run(run), repeats, progress)
     table = Table("page", "first visit, seconds", "later visits", box=SIMPLE_HEAD)
     for wait in waits:
         table.add_row(wait.page, f"{wait.first:.2f}", f"{median(wait.later):.2f}")
-    Console().print(table)
+    output().print(table)
 
 
 @bench.command()
@@ -319,13 +315,11 @@ def speed(
     The peers take the concatenated views from memory, HSIC reads them from where they are. What happens only once in a
     process, such as imports, is over before the clock starts; the order is reversed each turn.
     """
-    from rich.console import Console
-
     from bitmosaic.bench.choices import choose_methods, parse_numbers
     from bitmosaic.bench.contestants import METHODS
     from bitmosaic.bench.speed import encoding_speed, matrix_speed, measure, write_results
     from bitmosaic.bench.speed_report import draw, speed_table
-    from bitmosaic.terminal import progress_bars
+    from bitmosaic.terminal import output, progress_bars
     from bitmosaic.threads import available_threads
 
     n_threads = available_threads(threads)
@@ -340,7 +334,7 @@ def speed(
             n_threads,
             progress,
         )
-    console = Console()
+    console = output()
     console.print(speed_table(results))
     n_rows, fewest = max(r.n_rows for r in results), min(r.n_clusters for r in results)
     encoding, most = encoding_speed(data, n_rows, fewest, n_threads), matrix_speed(n_threads)

@@ -43,12 +43,11 @@ def prepare(
     seed: Annotated[int, typer.Option(min=0, help="Of the random choices.")] = 0,
 ) -> None:
     """Turn a data set of the literature into a views folder with labels, for `bench run` and everything else."""
-    from rich.console import Console
 
     from bitmosaic.bench import datasets
     from bitmosaic.bench.selection import parse_classes
     from bitmosaic.extraction import DEFAULT_VIEWS
-    from bitmosaic.terminal import progress_bars
+    from bitmosaic.terminal import output, progress_bars
 
     with progress_bars() as progress:
         views = datasets.prepare(
@@ -64,7 +63,7 @@ def prepare(
             progress=progress,
         )
     widths = ", ".join(f"{name} ({width:,})" for name, width in zip(views.names, views.widths, strict=True))
-    Console(highlight=False).print(f"{views.n_rows:,} rows with classes in {out}: {widths}")
+    output().print(f"{views.n_rows:,} rows with classes in {out}: {widths}")
 
 
 @bench.command()
@@ -89,13 +88,11 @@ def run(
     """
     from dataclasses import replace
 
-    from rich.console import Console
-
     from bitmosaic.bench.choices import choose_methods
     from bitmosaic.bench.experiment import read_experiment
     from bitmosaic.bench.runner import run_experiment
     from bitmosaic.errors import BitmosaicError, ParameterError
-    from bitmosaic.terminal import progress_bars
+    from bitmosaic.terminal import output, progress_bars
 
     if out.exists() and not out.is_dir():
         raise ParameterError(f"--out must be a folder; {out} is a file. Name another.")
@@ -104,7 +101,7 @@ def run(
     if methods is not None:
         chosen = choose_methods(methods, dict.fromkeys(group.method for group in asked.groups))
         asked = replace(asked, groups=tuple(group for group in asked.groups if group.method in chosen))
-    console = Console(highlight=False)
+    console = output()
     place = out / f"{asked.name}.jsonl"
     with progress_bars() as progress:
         runs = run_experiment(asked, place, progress, lambda line: console.print(line, markup=False, soft_wrap=True))
@@ -133,11 +130,10 @@ def _table(name: str, experiment: str, place: Path, out: Path | None, **choices:
 
 
 def _show(table, name: str, out: Path | None) -> None:
-    from rich.console import Console
-
     from bitmosaic.bench.table_formats import write
+    from bitmosaic.terminal import output
 
-    console = Console()
+    console = output()
     console.print(table.rich())
     if out is not None:
         for path in write(table, out, name):
@@ -200,12 +196,11 @@ def fig2(
 ) -> None:
     """Figure 2: t-SNE of the features of each view, and of the codes that HSIC makes of them."""
     import numpy as np
-    from rich.console import Console
 
     from bitmosaic.bench.cases import choose_views, open_data
     from bitmosaic.bench.paper_figures import fig2 as draw
     from bitmosaic.hsic import HSIC
-    from bitmosaic.terminal import progress_bars
+    from bitmosaic.terminal import output, progress_bars
 
     _, views, truth = open_data(data)
     n_clusters = len(np.unique(truth))
@@ -219,7 +214,7 @@ def fig2(
 
             model = HSIC(n_clusters, n_bits=bits, random_state=seed)
             codes[name] = model.fit(choose_views(views, chosen), progress=report).codes_
-    console = Console()
+    console = output()
     with console.status("t-SNE …"):
         paths = draw(views, truth, codes, out, seed=seed, n_classes=classes, per_class=per_class)
     for path in paths:
@@ -227,12 +222,11 @@ def fig2(
 
 
 def _figure(name: str, experiment: str, place: Path, out: Path) -> None:
-    from rich.console import Console
-
     from bitmosaic.bench import paper_figures
+    from bitmosaic.terminal import output
 
     for path in getattr(paper_figures, name)(_runs(place, experiment), out):
-        Console().print(f"wrote {path}")
+        output().print(f"wrote {path}")
 
 
 @bench.command()

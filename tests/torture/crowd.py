@@ -39,7 +39,7 @@ async def crowd(port, n_clients, seconds, paths, expected, token):
     async def client(number):
         rng = random.Random(number)
         reader = writer = None
-        version, stale = 0, True
+        version, stale, refused = 0, True, False
         try:
             while time.perf_counter() < until:
                 if reader is None or rng.random() < 0.05:
@@ -47,7 +47,7 @@ async def crowd(port, n_clients, seconds, paths, expected, token):
                         writer.close()
                     reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 path, edit = "/api/run" if stale else rng.choice(paths), None
-                if not stale and rng.random() < 0.02:
+                if not stale and (refused or rng.random() < 0.02):
                     name = {"do": "name", "cluster": rng.randrange(3), "name": f"of client {number}"}
                     path, edit = "/api/edits", {"edit": name, "version": version}
                 begun = time.perf_counter()
@@ -56,6 +56,7 @@ async def crowd(port, n_clients, seconds, paths, expected, token):
                 seen.requests += 1
                 if edit is not None:
                     seen.edits += status == 200
+                    refused = status == 409  # so look, and try again
                     if status not in (200, 409):
                         seen.bad.append(f"an edit: status {status}, {body[:100]!r}")
                 elif status not in (200, 202) or expected.get(path, body) != body:

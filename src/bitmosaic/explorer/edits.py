@@ -102,7 +102,9 @@ class Edited:
                 if not others:
                     raise InvalidDataError(f"Pictures are moved to another cluster; these are in cluster {to} already.")
                 return {"do": "move", "rows": others, "to": self.n_numbers if to is None else to}
-        raise InvalidDataError(f"An edit names a cluster, merges some, moves pictures or is undone; got {brief(edit):.80}.")
+        raise InvalidDataError(
+            f"An edit names a cluster, merges some, moves pictures or is undone; got {brief(edit):.80}."
+        )
 
     def _require_clusters(self, numbers: list[Any]) -> None:
         sizes = np.bincount(self.labels)

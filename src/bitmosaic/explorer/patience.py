@@ -6,7 +6,6 @@ completes a request nor takes any of its answer is hung up on after a while, and
 
 import asyncio
 import math
-from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -19,6 +18,7 @@ LAST_WORDS = 1.0  # seconds for answers under way when the server is stopped
 class PatientProtocol(H11Protocol):
     """One connection."""
 
+    connections: set["PatientProtocol"]  # type: ignore[assignment]
     _since: float  # when the client was last seen to do its part
     _left: int  # bytes of the answer that it had not taken when last looked at
     _timer: asyncio.TimerHandle
@@ -27,7 +27,7 @@ class PatientProtocol(H11Protocol):
         super().connection_made(transport)
         self._since, self._left = self.loop.time(), 0
         if len(self.connections) > MOST_CONNECTIONS:
-            slowest = min(self.connections, key=_waited_for_since)
+            slowest = min(self.connections, key=lambda connection: connection._since)
             slowest._since = math.inf  # it is gone when the loop comes round; the next one must not choose it again
             slowest.transport.abort()
         self._look()
@@ -64,7 +64,3 @@ class PatientProtocol(H11Protocol):
     def shutdown(self) -> None:
         super().shutdown()
         self.loop.call_later(LAST_WORDS, self.transport.abort)
-
-
-def _waited_for_since(connection: Any) -> float:
-    return connection._since

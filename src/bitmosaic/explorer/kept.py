@@ -23,7 +23,7 @@ def keep(run: Run, name: str, **arrays: Any) -> None:
 
 
 def kept(run: Run, name: str, arrays: tuple[str, ...]) -> list[np.ndarray] | None:
-    """Arrays of NAME.npz, if it is whole and of the codes of the run: whole numbers all, and `rows` that the run has."""
+    """Arrays of NAME.npz, if it is whole and of the codes of the run: whole numbers all, with `rows` that there are."""
     codes, path = run.column("codes"), run.folder / f"{name}.npz"
     try:
         with zipfile.ZipFile(path) as file:

@@ -131,6 +131,7 @@ def odd_shapes(target):
             head.replace(sized, b"Transfer-Encoding: gzip, chunked") + b"\r\n\r\n" + chunks,
             head.replace(sized, b"Transfer-Encoding : chunked") + b"\r\n\r\n" + chunks,
             head.replace(sized, sized + b"\r\nContent-Length: 1") + b"\r\n\r\n" + body,
+            head.replace(sized, b"Content-Length: 9") + b"\r\n\r\n" + body,  # the rest is no request
             *(
                 head.replace(sized, b"Content-Length: " + n) + b"\r\n\r\n" + body
                 for n in (b"-1", b"1e2", b"0x10", b"+5")

@@ -11,6 +11,8 @@ from bitmosaic.explorer import patience
 from bitmosaic.explorer.pages import Pages
 from torture.attacks import Target
 from torture.crowd import HEAVY, slow_kinds
+from torture.served import exploring
+from torture.tally import Tally
 
 PATIENCE = 0.5  # seconds
 TRICKLED = {kind: how for kind, how in slow_kinds("").items() if how[1] is not None}
@@ -91,3 +93,16 @@ def test_where_too_many_are_connected_the_one_that_did_least_makes_room(target, 
             kept.settimeout(0.01)
             with pytest.raises(TimeoutError):
                 kept.recv(1)
+
+
+def test_a_server_that_may_open_few_files_still_answers(run):
+    tally = Tally("")
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))"
+    with ExitStack() as stack, exploring(run.folder, tally, few) as (_, port):
+        target = Target(port, "", ())
+        for _ in range(400):
+            stack.enter_context(connect(target))
+        begun = time.perf_counter()
+        assert answered(target, "/api/clusters")
+        assert time.perf_counter() - begun < 5
+    assert tally.bad == []

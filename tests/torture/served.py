@@ -32,6 +32,7 @@ MOST_GROWTH = 24  # MB from one load to the next, which is as long; a leak of 0.
 LONGEST_WAIT = 5.0  # seconds for an ordinary client among slow ones
 LONGEST_STOP = 8.0  # seconds from Ctrl-C to the end
 SHORT_PATIENCE = 2.0  # seconds, where one cannot wait as long as the server does
+SHORT_OF_PATIENCE = f"from bitmosaic.explorer import patience; patience.PATIENCE = {SHORT_PATIENCE}"
 SAME = [  # whatever is named
     *(f"/thumb/{row}" for row in range(0, 300, 7)),
     *(f"/api/search?q={text}" for text in ("disc", "noise%2F0012", "nothing", "png")),
@@ -112,7 +113,7 @@ def crowded(run, effort):
     n_clients = N_CLIENTS if effort.whole else 100
     load = Tally(f"requests of {n_clients} clients at once, twice for {effort.seconds:.0f} s")
     slow = Tally("slow clients of the explorer")
-    with exploring(run, slow, None if effort.whole else SHORT_PATIENCE) as (process, port):
+    with exploring(run, slow, "" if effort.whole else SHORT_OF_PATIENCE) as (process, port):
         token, target = _token(port), Target(port, "", ())
         expected = {path: _body(target, path) for path in SAME}
         edits, memory = 0, []
@@ -161,11 +162,9 @@ def interrupted(run, effort):
 
 
 @contextmanager
-def exploring(run, tally, patience=None):
+def exploring(run, tally, before=""):
     """The command in a process of its own; stopped by Ctrl-C, and what it has said must be free of tracebacks."""
-    program = "from bitmosaic.cli import main; main()"
-    if patience is not None:
-        program = f"from bitmosaic.explorer import patience; patience.PATIENCE = {patience}; {program}"
+    program = f"{before}\nfrom bitmosaic.cli import main; main()"
     command = [sys.executable, "-c", program, "explore", str(run), "--port", "0", "--no-browser"]
     with open(run.parent / "errors.txt", "w+b") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)

@@ -10,9 +10,23 @@ import math
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
+
 PATIENCE = 20.0  # seconds for a whole request to come, or for a client to take a part of its answer
-MOST_CONNECTIONS = 500  # a process usually may have 1,024 files open
+MOST_CONNECTIONS = 500
+OWN_FILES = 150  # that a process needs besides its connections, those included that come at once
 LAST_WORDS = 1.0  # seconds for answers under way when the server is stopped
+
+
+def most_connections() -> int:
+    """As many as the system lets us have open files for: 1,024 files are usual on Linux, 256 on a Mac."""
+    if resource is None:
+        return MOST_CONNECTIONS
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, files - OWN_FILES)
 
 
 class PatientProtocol(H11Protocol):
@@ -26,7 +40,7 @@ class PatientProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._since, self._left = self.loop.time(), 0
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > most_connections():
             slowest = min(self.connections, key=lambda connection: connection._since)
             slowest._since = math.inf  # it is gone when the loop comes round; the next one must not choose it again
             slowest.transport.abort()

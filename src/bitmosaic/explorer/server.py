@@ -166,6 +166,7 @@ def _server(app: Starlette) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        backlog=100,  # so many are let in before anybody is asked to make room
     )
     return uvicorn.Server(config)
 

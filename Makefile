@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench torture clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml
@@ -24,6 +24,9 @@ check: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+torture: $(READY)  ## kills, faults, hostile files, load: the table of docs/reliability.md
+	PYTHONPATH=tests $(BIN)/python -m torture $(KINDS)
 
 bench: $(READY)  ## quality on multi-view files (DATA="a.mat b.mat") and memory on a million rows
 	$(BIN)/bitmosaic bench quality $(DATA)

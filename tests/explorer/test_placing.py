@@ -111,3 +111,25 @@ def test_a_map_with_pickled_objects_is_not_read(run):
     codes = np.frombuffer(kept._fingerprint(run.codes), np.uint8)
     np.savez(run.folder / f"{placing.NAME}.npz", rows=np.array([print], object), x=[0], y=[0], codes=codes)
     assert stored_places(run) is None
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        *({"rows": [10**9]}, {"rows": [-1]}, {"rows": [0.5]}, {"rows": [[0]], "x": [[0]], "y": [[0]]}, {"x": [0, 0]}),
+        *({"x": [np.nan]}, {"x": np.zeros(10**7, np.int64)}, {"y": ["a"]}),
+    ],
+)
+def test_a_map_of_the_right_codes_that_somebody_has_forged_is_as_none(run, forged):
+    codes = np.frombuffer(kept._fingerprint(run.codes), np.uint8)
+    file = run.folder / f"{placing.NAME}.npz"
+    np.savez_compressed(file, rows=[0], x=[0], y=[0], codes=codes)
+    assert stored_places(run) is not None
+    np.savez_compressed(file, **({"rows": [0], "x": [0], "y": [0], "codes": codes} | forged))
+    assert stored_places(run) is None
+
+
+def test_an_array_instead_of_a_map_is_as_none(run):
+    with open(run.folder / f"{placing.NAME}.npz", "wb") as file:
+        np.save(file, np.arange(3))
+    assert stored_places(run) is None

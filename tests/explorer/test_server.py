@@ -11,8 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from bitmosaic.errors import ParameterError
+from bitmosaic.explorer.duplicates import duplicates_of
+from bitmosaic.explorer.kept import _fingerprint
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.explorer.server import listen
+from bitmosaic.images import quiet
 from explored import HOSTILE, serving
 
 
@@ -151,6 +154,18 @@ def test_the_map_and_the_duplicates_are_computed_once_and_kept(run, url):
     assert min(places["x"]) >= 0
     assert max(places["x"]) <= 65535
     assert (run.folder / "map.npz").is_file()
+
+
+@pytest.mark.parametrize(
+    "forged", [{"sizes": [3]}, {"sizes": [-1, 3]}, {"radius": [1]}, {"distances": [0]}, {"sizes": 2}]
+)
+def test_forged_duplicates_are_found_anew(run, forged):
+    pages = Pages(run)
+    codes = np.frombuffer(_fingerprint(run.column("codes")), np.uint8)
+    right = {"radius": 99, "sizes": [2], "rows": [0, 1], "distances": [0, 5], "codes": codes}
+    for arrays, radius in ((right, 99), (right | forged, pytest.approx(6, abs=6))):
+        np.savez(run.folder / "duplicates.npz", **arrays)
+        assert duplicates_of(run, pages.pictures.codes, quiet)[0] == radius
 
 
 def test_outliers_come_with_the_most_unusual_first(url):

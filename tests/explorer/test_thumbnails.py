@@ -86,6 +86,28 @@ def test_a_cache_damaged_in_its_middle_or_of_another_kind_is_made_anew(run):
     assert Thumbnails(run).made(0) is not None
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "CREATE VIEW thumbnails AS SELECT 0 AS row, 9 AS width, 9 AS height, zeroblob(9) AS jpeg",
+        "CREATE TABLE thumbnails (row INTEGER PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB);"
+        "CREATE TRIGGER t AFTER INSERT ON thumbnails BEGIN SELECT RAISE(FAIL, 'no'); END",
+        "CREATE TABLE thumbnails (row INTEGER PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB);"
+        "INSERT INTO thumbnails VALUES (0, 'wide', NULL, '<html>')",
+        "CREATE TABLE thumbnails (row INTEGER PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB);"
+        "INSERT INTO thumbnails VALUES (0, 24, 24, zeroblob(100000000))",
+    ],
+)
+def test_a_cache_that_was_made_by_others_does_nothing_of_its_own(run, script):
+    other = sqlite3.connect(run.folder / FILE)
+    other.executescript(script)
+    other.close()
+    kept = Thumbnails(run)
+    assert np.abs(pixels(kept.get(0)) - original(run, 0)).mean() < 12
+    assert kept.size(0) == (24, 24)
+    assert Thumbnails(run).made(0) == kept.get(0)
+
+
 def test_a_run_that_cannot_be_written_has_thumbnails_all_the_same(run, monkeypatch):
     monkeypatch.setattr(thumbnails, "FILE", "no/such/folder.sqlite")
     kept = Thumbnails(run)

@@ -1,7 +1,8 @@
 """Who may ask the explorer, and what its pages may do: the checks around every request.
 
 A page of another site may make a browser send requests to this machine. It cannot read the answers; it is refused if it
-reached the server under a name of its own (Host), and it cannot edit, because it does not know the token of our pages.
+reached the server under a name of its own (Host) or if the browser says that it is another site's (Sec-Fetch-Site), and
+it cannot edit, because it does not know the token of our pages.
 """
 
 import ipaddress
@@ -11,12 +12,14 @@ import secrets
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LARGEST_EDIT = 16 * 2**20  # bytes
 LONGEST_PATH = 100
 HOST = re.compile(r"(\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<name>[\w.-]+))(:[0-9]{1,5})?")
+OWN_PAGES = ("same-origin", "none")  # what browsers say of requests by our pages, or by the person at the keyboard
 POLICY = (
     "default-src 'none'; script-src 'self'{eval}; style-src 'self'{inline}; img-src 'self' data: blob:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -54,6 +57,8 @@ class Door:
         refusal = self._refusal(scope["method"], scope["path"], Headers(scope=scope))
         try:
             await (refusal or self.app)(scope, receive, with_headers)
+        except ClientDisconnect:
+            return  # in the midst of an edit, which was not made
         except Exception as error:  # told here, so that this answer has its headers, too
             logging.getLogger("uvicorn.error").exception("A request could not be answered.")
             sentence = f"The explorer could not answer: {type(error).__name__}. The terminal tells more."
@@ -65,6 +70,8 @@ class Door:
             return _refused(421, f"This server answers as localhost, by number or as its --host, not as {host!r:.80}.")
         if len(path) > LONGEST_PATH:
             return _refused(404, "There is nothing here.")
+        if headers.get("sec-fetch-site", "none").lower() not in OWN_PAGES and not _opens_a_page(method, headers):
+            return _refused(403, "The explorer answers to its own pages; this was asked by one of another site.")
         if method in ("GET", "HEAD"):
             return None
         origin = headers.get("origin")
@@ -75,7 +82,7 @@ class Door:
         if headers.get("content-type", "").partition(";")[0] != "application/json":
             return _refused(415, "Edits are sent as application/json.")
         size = headers.get("content-length", "")
-        if not size.isdecimal() or int(size) > LARGEST_EDIT:
+        if "transfer-encoding" in headers or not size.isdecimal() or int(size) > LARGEST_EDIT:
             return _refused(413, f"An edit is at most {LARGEST_EDIT:,} bytes, and says how many.")
         return None
 
@@ -89,6 +96,13 @@ class Door:
         except ValueError:
             return found["name"] is not None and found["name"].lower() in self.names
         return True
+
+
+def _opens_a_page(method: str, headers: Headers) -> bool:
+    """Whether a person has followed a link from elsewhere."""
+    return (
+        method == "GET" and headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    )
 
 
 def _refused(status: int, sentence: str) -> JSONResponse:

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
@@ -101,11 +102,14 @@ class Edited:
                 if not others:
                     raise InvalidDataError(f"Pictures are moved to another cluster; these are in cluster {to} already.")
                 return {"do": "move", "rows": others, "to": self.n_numbers if to is None else to}
-        raise InvalidDataError(f"An edit names a cluster, merges some, moves pictures or is undone; got {edit!r:.80}.")
+        raise InvalidDataError(
+            f"An edit names a cluster, merges some, moves pictures or is undone; got {brief(edit):.80}."
+        )
 
     def _require_clusters(self, numbers: list[Any]) -> None:
+        sizes = np.bincount(self.labels)
         for number in numbers:
-            if type(number) is not int or not 0 <= number < self.n_numbers or not (self.labels == number).any():
+            if type(number) is not int or not 0 <= number < len(sizes) or not sizes[number]:
                 raise InvalidDataError(f"There is no cluster {number!r:.20} with pictures in it. Choose another.")
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import zipfile
-import zlib
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +11,7 @@ from bitmosaic.files import whole_file
 from bitmosaic.run import Run
 from bitmosaic.threads import row_ranges
 
+MOST_BYTES, MOST_A_PICTURE = 2**20, 100  # in a file
 VERSION = 1  # of how these things are computed: what another version has kept is not used
 
 
@@ -23,14 +23,22 @@ def keep(run: Run, name: str, **arrays: Any) -> None:
 
 
 def kept(run: Run, name: str, arrays: tuple[str, ...]) -> list[np.ndarray] | None:
-    """Some arrays of NAME.npz, if it is whole and of the codes that the run has."""
+    """Arrays of NAME.npz, if it is whole and of the codes of the run: whole numbers all, with `rows` that there are."""
+    codes, path = run.column("codes"), run.folder / f"{name}.npz"
     try:
-        with np.load(run.folder / f"{name}.npz", allow_pickle=False) as stored:
-            found = [stored[array] for array in arrays]
-            of_these = bytes(stored["codes"]) == _fingerprint(run.column("codes"))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        with zipfile.ZipFile(path) as file:
+            if sum(entry.file_size for entry in file.infolist()) > MOST_BYTES + MOST_A_PICTURE * len(codes):
+                return None
+        with np.load(path, allow_pickle=False) as stored:
+            found = {array: stored[array] for array in arrays}
+            of_these = bytes(stored["codes"]) == _fingerprint(codes)
+    except Exception:  # in however many ways a file can be damaged, what it held can be computed anew
         return None
-    return found if of_these else None
+    whole = all(array.dtype.kind in "iu" for array in found.values())
+    rows = found["rows"]
+    if not (of_these and whole and rows.ndim == 1 and (rows >= 0).all() and (rows < len(codes)).all()):
+        return None
+    return list(found.values())
 
 
 def _fingerprint(codes: np.ndarray) -> bytes:

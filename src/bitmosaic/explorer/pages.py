@@ -11,13 +11,12 @@ import numpy as np
 
 from bitmosaic.errors import BitmosaicError, MissingFileError
 from bitmosaic.explorer.clusters import Clusters, Pictures
+from bitmosaic.explorer.duplicates import duplicates_of
 from bitmosaic.explorer.edits import in_words
 from bitmosaic.explorer.jobs import Job
-from bitmosaic.explorer.kept import keep, kept
 from bitmosaic.explorer.placing import place, store_places, stored_places
 from bitmosaic.explorer.thumbnails import Thumbnails
 from bitmosaic.images import Progress, display_path
-from bitmosaic.near_duplicates import Group, find_duplicates
 from bitmosaic.neighbours import nearest_codes
 from bitmosaic.run import Run
 from bitmosaic.threads import available_threads
@@ -36,7 +35,7 @@ class Pages:
         self.pictures = Pictures.of(run)
         self.thumbnails = Thumbnails(run, source)
         self.places = Job(self._place)
-        self.duplicate_groups = Job(self._find_duplicates)
+        self.duplicate_groups = Job(lambda progress: duplicates_of(run, self.pictures.codes, progress))
         self._lock = threading.Lock()
         self._seen: tuple[int, int] | None = None
         self._clusters: Clusters | None = None
@@ -228,25 +227,6 @@ class Pages:
             )
         return {"total": len(groups), "radius": radius, "groups": shown}
 
-    def _find_duplicates(self, progress: Progress) -> tuple[int, list[Group]]:
-        """The radius and the groups, as they were kept or found anew."""
-        arrays = kept(self.run, "duplicates", ("radius", "sizes", "rows", "distances"))
-        if arrays is None:
-            radius, groups = find_duplicates(self.pictures.codes, self.run.views, None, available_threads(), progress)
-            keep(
-                self.run,
-                "duplicates",
-                radius=np.array(radius),
-                sizes=np.array([len(group.rows) for group in groups], np.int64),
-                rows=_joined([group.rows for group in groups]),
-                distances=_joined([group.distances for group in groups]),
-            )
-            return radius, groups
-        reach, sizes, rows, distances = arrays
-        cuts = np.cumsum(sizes)[:-1]
-        pairs = zip(np.split(rows, cuts), np.split(distances, cuts), strict=True) if len(sizes) else ()
-        return int(reach), [Group(rows, distances, None) for rows, distances in pairs]
-
     def _place(self, progress: Progress):
         places = stored_places(self.run)
         if places is None:
@@ -275,10 +255,6 @@ class Pages:
     def _require_row(self, row: int) -> None:
         if not 0 <= row < len(self.pictures):
             raise MissingFileError(f"This run has the pictures 0 to {len(self.pictures) - 1}; there is no {row}.")
-
-
-def _joined(arrays: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.empty(0, np.int64), *arrays])
 
 
 def _part(start: int, count: int) -> slice:

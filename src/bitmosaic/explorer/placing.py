@@ -119,7 +119,9 @@ def _quantised(places):
 def stored_places(run: Run) -> Places | None:
     """The map that was stored in the run, if it is whole and one of its codes."""
     arrays = kept(run, NAME, Places._fields)
-    return None if arrays is None else Places(*arrays)
+    if arrays is None or any(array.shape != arrays[0].shape for array in arrays):
+        return None
+    return Places(*arrays)
 
 
 def store_places(run: Run, places: Places) -> None:

@@ -17,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -30,6 +31,7 @@ from bitmosaic.explorer.door import Door
 from bitmosaic.explorer.export import table as table_of
 from bitmosaic.explorer.jobs import Job
 from bitmosaic.explorer.pages import Pages
+from bitmosaic.explorer.patience import PatientProtocol
 from bitmosaic.run import TABLE_WRITERS
 
 PAGES = {
@@ -43,6 +45,7 @@ PAGES = {
 PAGE_MODULES = {"duplicates": "lists", "outliers": "lists"}  # the others have modules of their own names
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 TABLES = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+LONGEST_NUMBER = 12  # digits
 FOREVER, ASK_AGAIN = "private, max-age=31536000, immutable", "no-cache"
 
 
@@ -113,7 +116,7 @@ def make_app(pages: Pages, names: tuple[str, ...] = ()) -> Starlette:
         Route("/image/{row:int}", image),
         Route("/static/{name:str}", _static),
     ]
-    handlers = {404: _not_found}
+    handlers = {404: _not_found, 405: _not_asked_so}
     return Starlette(
         routes=routes, middleware=[Middleware(Door, token=token, names=names)], exception_handlers=handlers
     )
@@ -153,26 +156,35 @@ def served(pages: Pages, names: tuple[str, ...] = ()) -> Iterator[str]:
             thread.join()
 
 
-def _server(app: Starlette) -> Any:
-    import uvicorn
-
-    return uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none")
+def _server(app: Starlette) -> uvicorn.Server:
+    config = uvicorn.Config(
+        app,
+        http=PatientProtocol,
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=100,  # so many are let in before anybody is asked to make room
     )
+    return uvicorn.Server(config)
 
 
 # ---- requests
 
 
 def _number(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < 12 else default
+    text = request.query_params.get(name) or str(default)
+    if not text.isdecimal() or len(text) > LONGEST_NUMBER:
+        raise ParameterError(f"{name} is a whole number of at most {LONGEST_NUMBER} digits; got {text!r:.40}.")
+    return int(text)
 
 
 def _edit_and_version(body: bytes) -> tuple[Any, int]:
     try:
         match json.loads(body):
-            case {"edit": dict(edit), "version": int(version)}:
+            case {"edit": dict(edit), "version": version} if type(version) is int:
                 return edit, version
     except (ValueError, RecursionError):
         pass
@@ -257,3 +269,8 @@ def _plotly() -> Path:
 
 def _not_found(request: Request, error: Any) -> Response:
     return JSONResponse({"error": "There is nothing here."}, 404)
+
+
+def _not_asked_so(request: Request, error: Any) -> Response:
+    allowed = error.headers["Allow"]
+    return JSONResponse({"error": f"This is asked for with {allowed}."}, 405, {"Allow": allowed})

@@ -24,6 +24,11 @@ from bitmosaic.run import Run
 FILE = "thumbnails.sqlite"
 SIDE, LARGE_SIDE = 128, 1600  # pixels
 AT_ONCE = 1024
+LONGEST = 2**24  # bytes of anything in the file; a thumbnail has some thousand
+SCHEMA = (
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT)",
+    "CREATE TABLE thumbnails (row INTEGER PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB)",
+)
 
 
 class Thumbnails:
@@ -44,12 +49,13 @@ class Thumbnails:
 
     def made(self, row: int) -> bytes | None:
         """The same, if it was made before."""
-        found = self._query("SELECT jpeg FROM thumbnails WHERE row = ?", (row,))
+        found = self._query("SELECT jpeg FROM thumbnails WHERE row = ? AND typeof(jpeg) = 'blob'", (row,))
         return found[0][0] if found else None
 
     def size(self, row: int) -> tuple[int, int] | None:
         """Width and height of the picture itself, if its thumbnail was made."""
-        found = self._query("SELECT width, height FROM thumbnails WHERE row = ?", (row,))
+        whole = "typeof(width) = 'integer' AND typeof(height) = 'integer'"
+        found = self._query(f"SELECT width, height FROM thumbnails WHERE row = ? AND {whole}", (row,))
         return found[0] if found else None
 
     def many(self, rows: Iterable[int], progress: Progress = quiet) -> dict[int, bytes]:
@@ -58,8 +64,8 @@ class Thumbnails:
         found: dict[int, bytes] = {}
         for start in range(0, len(wanted), AT_ONCE):
             part = wanted[start : start + AT_ONCE]
-            marks = ",".join("?" * len(part))
-            found |= dict(self._query(f"SELECT row, jpeg FROM thumbnails WHERE row IN ({marks})", part))
+            these = f"row IN ({','.join('?' * len(part))}) AND typeof(jpeg) = 'blob'"
+            found |= dict(self._query(f"SELECT row, jpeg FROM thumbnails WHERE {these}", part))
         for row, _, _, jpeg in self._make([row for row in wanted if row not in found], progress):
             found[row] = jpeg
         return found
@@ -156,15 +162,16 @@ class Thumbnails:
 
 
 def _connect(path: Path | str) -> sqlite3.Connection:
+    """Opens a file of ours or a new one. Another's may hold views, triggers and whatever else runs when it is asked."""
     file = sqlite3.connect(path, check_same_thread=False)
+    file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+    found = {sql for (sql,) in file.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+    if found - {*SCHEMA}:
+        file.close()
+        raise sqlite3.DatabaseError("a file of another kind")
     with file:
-        file.execute("CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT)")
-        file.execute(
-            "CREATE TABLE IF NOT EXISTS thumbnails (row INTEGER PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB)"
-        )
-    columns = [column for _, column, *_ in file.execute("PRAGMA table_info(thumbnails)")]
-    if columns != ["row", "width", "height", "jpeg"]:
-        raise sqlite3.DatabaseError("a table of another kind")
+        for table in SCHEMA:
+            file.execute(table.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
     return file
 
 

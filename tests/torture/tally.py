@@ -1,0 +1,31 @@
+"""How often something was tried, and what came of it."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much of everything: the short form is part of the test suite, the long one is `make torture`."""
+
+    kills: int  # of each command, at random moments
+    seconds: float  # of fuzzing each reader, and of load on the server
+    whole: bool  # every write of a command is made to fail, not some
+
+
+SHORT = Effort(kills=2, seconds=1, whole=False)
+LONG = Effort(kills=50, seconds=60, whole=True)
+
+
+@dataclass
+class Tally:
+    """One line of the table. What went wrong is counted and described; nothing stops at the first."""
+
+    what: str  # was tried
+    tried: int = 0
+    losses: list[str] = field(default_factory=list)  # something that was there is gone, or a half file passed for whole
+    wrong: list[str] = field(default_factory=list)  # results that differ from those of an undisturbed run
+    crashes: list[str] = field(default_factory=list)  # a traceback, a signal, memory beyond the limit
+
+    @property
+    def bad(self):
+        return [*self.losses, *self.wrong, *self.crashes]

@@ -46,6 +46,7 @@ PAGE_MODULES = {"duplicates": "lists", "outliers": "lists"}  # the others have m
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 TABLES = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 LONGEST_NUMBER = 12  # digits
+AT_ONCE, WAITING = 20, 512  # connections that are let in before anybody is asked to make room, and that wait outside
 FOREVER, ASK_AGAIN = "private, max-age=31536000, immutable", "no-cache"
 
 
@@ -166,9 +167,17 @@ def _server(app: Starlette) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=100,  # so many are let in before anybody is asked to make room
+        backlog=AT_ONCE,
     )
-    return uvicorn.Server(config)
+    return _Server(config)
+
+
+class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As many may wait at the door as like to, although few are let in at once."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(WAITING)
 
 
 # ---- requests

@@ -180,7 +180,8 @@ def refine(problem, Q, max_iter, on_step: Callable[[str, float], None] | None = 
             on_step("Q", problem.objective(S, Q_new))
         d = problem.weights(S, Q_new)
         Q_new, step = assign(problem, Q_new, d, step, labels, S)
-        converged = step.n_moved == 0 and np.array_equal(Q_new, Q)
+        # A cluster stays empty only where every code is on a centroid: better than that it cannot be.
+        converged = (step.n_moved == 0 and np.array_equal(Q_new, Q)) or not step.sizes.all()
         Q, labels, S = Q_new, step.labels, step.S
         if on_step:
             on_step("F", problem.objective(S, Q))
@@ -208,7 +209,11 @@ def seed(problem, n_clusters, rng):
     chosen = [_draw(mass, 1, rng)[0]]
     closest = distances(chosen[0])
     while len(chosen) < n_clusters:
-        candidates = _draw(mass * closest, n_candidates, rng)
+        left = mass * closest
+        if not left.any():  # every code is chosen: the other seeds are copies
+            chosen.extend(_draw(mass, n_clusters - len(chosen), rng))
+            break
+        candidates = _draw(left, n_candidates, rng)
         costs = costs_with(codes, codes[candidates], closest, mass, weights, problem.n_threads)
         chosen.append(candidates[int(costs.argmin())])
         closest = np.minimum(closest, distances(chosen[-1]))

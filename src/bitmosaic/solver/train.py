@@ -15,7 +15,7 @@ from bitmosaic.solver.how_many import ClusterCounts, how_many, most_clusters
 from bitmosaic.solver.loop import Settings, encode, learn
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
-from bitmosaic.solver.scan import rows_per_block
+from bitmosaic.solver.scan import SMALLEST_SPREAD, rows_per_block
 from bitmosaic.solver.start import consensus_start, find_consensus, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
 from bitmosaic.threads import in_order, row_ranges, single_threaded_blas
@@ -105,6 +105,7 @@ def _train(data, o, rng, report):
 
     anchors = choose_anchors(present, o, rng)  # positions in `rows`, for each view
     warn_if_unlinked(present)
+    warn_if_silent(data.names, facts, len(rows))
     probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
     draw = int(rng.integers(2**31))  # the same for every view: a copy of a view must become a copy of its components
 
@@ -208,6 +209,18 @@ def warn_if_unlinked(present):
         )
 
 
+def warn_if_silent(names, facts, n_rows):
+    """A view without any spread is harmless, and seldom what was meant."""
+    silent = [name for name, f in zip(names, facts, strict=True) if f.constant.all()]
+    if silent and n_rows > 1:
+        warnings.warn(
+            f"A view that is the same for every image says nothing; in the {n_rows} rows looked at, so it is with "
+            f"{silent} (a spread below {SMALLEST_SPREAD:g} is none). Scale the values up, or leave the view out.",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
 def most_anchors(o, n_train):
     """With too many anchors for the rows every view can reproduce any bit, and agreement means nothing."""
     return max(n_train // ROWS_PER_ANCHOR, min(n_train, (o.n_clusters or 1) + 1)) if o.start == "consensus" else n_train
@@ -223,8 +236,7 @@ def basis_positions(present, width, o):
 
 def _embedding(array, facts, rows, basis, anchors, probes, o, damped, draw):
     """The embedding of one view, not yet centred. A view with rows for a `basis` is reduced, and `damped`."""
-    # A spread within rounding of the mean, or at the edge of float32, is no information.
-    constant = facts.variance <= np.maximum(facts.resolution * np.abs(facts.mean), 1e-37) ** 2
+    constant = facts.constant
     spread = np.where(constant, 0, facts.variance)
     if o.standardize:
         factor = np.where(constant, 0, 1 / np.sqrt(np.where(constant, 1, spread)))

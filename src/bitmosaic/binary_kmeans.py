@@ -116,7 +116,7 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
                 result = refine(problem, init, self.max_iter)
             labels = outcome(result.labels, np.int32, X.chunks[0]) if is_dask(X) else result.labels
 
-        self._keep(result.centers, weights, X.dtype.newbyteorder("="))
+        self._keep(result.centers, weights, X.dtype)
         self.labels_, self.n_iter_ = labels, result.n_iter
         self.inertia_ = (result.objective - problem.balance_term(result.Q)) / 4
         if (found := int((result.sizes > 0).sum())) < self.n_clusters:
@@ -208,13 +208,13 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         if self.bit_weights is None:
             return np.ones(n_bits)
         weights = vector("bit_weights", self.bit_weights, n_bits)
-        if not weights.any():
-            raise ParameterError("bit_weights must not all be zero: every code would be the same.")
+        if weights.max() < 1e-30:  # distances are float32
+            raise ParameterError("bit_weights must not all be zero, or below 1e-30: every code would be the same.")
         return weights
 
     def _checked_init(self, n_bits, dtype):
         init = self.init
-        if not (isinstance(init, np.ndarray) and init.dtype.newbyteorder("=") == dtype.newbyteorder("=")):
+        if not (isinstance(init, np.ndarray) and init.dtype == dtype):
             try:
                 init = np.array([[index(value) for value in row] for row in init], dtype)
             except (TypeError, ValueError, OverflowError):
@@ -248,13 +248,13 @@ def scaled_distances(codes, centers, bit_weights, n_threads=1):
 def as_bytes(X):
     """Packed codes as rows of uint8, without a copy where the rows are contiguous."""
     check_codes(X)
-    return X if X.dtype == np.uint8 else np.ascontiguousarray(X, np.uint64).view(np.uint8)
+    return X if X.dtype == np.uint8 else np.ascontiguousarray(X).view(np.uint8)
 
 
 def check_codes(X):
     """An error for what is no array, or Dask array, of packed codes."""
     is_array = is_dask(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.ma.MaskedArray))
-    if not is_array or X.dtype.newbyteorder("=") not in (np.uint8, np.uint64):
+    if not is_array or getattr(X, "dtype", None) not in (np.uint8, np.uint64):
         raise DataTypeError(
             "Codes must be packed bits in an array of uint8 or uint64; got "
             f"{getattr(X, 'dtype', type(X).__name__)}. Pack ±1 or 0/1 columns with np.packbits(X > 0, axis=1)."

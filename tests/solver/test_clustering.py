@@ -160,7 +160,7 @@ def test_what_was_nearest_before_saves_work_and_changes_nothing(data, norm, c, b
     run = refine(problem, Q, 20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clustering, "assign_codes", lambda *given: assign_codes(*given[:4]))
-        patch.setattr(Problem, "sums_after", lambda self, S, moved, before, labels: self.sums(labels, len(S)))
+        patch.setattr(Problem, "sums_after", lambda self, S, moved, before, labels, pieces: self.sums(labels, len(S)))
         plain = refine(problem, Q, 20)
     np.testing.assert_array_equal(run.labels, plain.labels)
     np.testing.assert_array_equal(run.Q, plain.Q)

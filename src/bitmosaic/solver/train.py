@@ -83,7 +83,7 @@ def train(data, options, rng, report: Callable[[str], None]):
 
 def _train(data, o, rng, report):
     n, n_views = data.n_rows, len(data.names)
-    needs = memory_needs(data.widths, o)
+    needs = memory_needs(data.widths, o, n if data.client is None else 0)
     n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
 
     report(f"looking through {o.n_train} of {n} rows of {n_views} views")
@@ -157,12 +157,12 @@ def _train(data, o, rng, report):
 
     report(f"encoding {n} rows")
     projections = [P.astype(np.float32) for P in learned.Ps]
-    everything = blocks
-    if len(rows) < n or sample is not data:
-        everything = data.blocks(blocks.embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
-    codes = encode(everything, projections, learned.weights)
-    clustering = final_clusters(partial(everything.problem, codes), n, learned.clustering.Q, o, rng)
-    model = Model(blocks.embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
+    embeddings = blocks.embeddings
+    if len(rows) < n or sample is not data:  # what is in the cache is of no use any more
+        blocks = data.blocks(embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
+    codes = encode(blocks, projections, learned.weights)
+    clustering = final_clusters(partial(blocks.problem, codes), n, learned.clustering.Q, o, rng)
+    model = Model(embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
     return Trained(
         model,
         learned.view_weights,
@@ -176,12 +176,13 @@ def _train(data, o, rng, report):
     )
 
 
-def memory_needs(widths, o):
-    """What decides how much memory a fit of views with these columns takes."""
+def memory_needs(widths, o, n_rows):
+    """What decides how much memory a fit of views with these columns takes; `n_rows` are clustered on this machine."""
     n_anchors = min(o.n_anchors, most_anchors(o, o.n_train))
     n_clusters = o.n_clusters or most_clusters(o.n_train)
     n_start = min(o.n_train, max(START_ROWS, START_ROWS_PER_CLUSTER * n_clusters))
-    return Needs(tuple(widths), o.n_components, n_anchors, o.n_bits, n_clusters, n_start, o.n_train)
+    more = n_rows if n_rows > o.n_train else 0
+    return Needs(tuple(widths), o.n_components, n_anchors, o.n_bits, n_clusters, n_start, o.n_train, more)
 
 
 def choose_anchors(present, o, rng):

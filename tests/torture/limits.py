@@ -144,6 +144,8 @@ def main(path, case, limited):
     model = HSIC(case.n_clusters, n_threads=THREADS, random_state=0, **case.settings)
     warm_up(case)
     views = read_views(path)
+    for _ in range(20 if case.suffix == ".parquet" else 0):  # Arrow starts its own threads one by one
+        _ = [array[row] for array in views.arrays for row in (slice(1), slice(views.n_rows - 1, views.n_rows))]
     if not limited:
         return {"result": digest(model.fit(views))}
     needs = memory_needs(views.widths, model.check(views.n_rows), views.n_rows)

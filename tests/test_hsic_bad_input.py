@@ -82,7 +82,7 @@ def test_values_that_cannot_be_used_are_refused_in_new_images_too(model, one_vie
 
 
 def test_a_row_far_down_is_named_by_its_number_in_the_data():
-    X = np.zeros((3000, 2))
+    X = np.arange(6000.0).reshape(3000, 2)
     X[2345, 0] = np.nan
     with pytest.raises(ValueError, match="of row 2345"):
         HSIC(2, train_size=100, chunk_size=50, **SMALL).fit(X)

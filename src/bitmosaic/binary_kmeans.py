@@ -208,8 +208,8 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         if self.bit_weights is None:
             return np.ones(n_bits)
         weights = vector("bit_weights", self.bit_weights, n_bits)
-        if not weights.any():
-            raise ParameterError("bit_weights must not all be zero: every code would be the same.")
+        if weights.max() < 1e-30:  # distances are float32
+            raise ParameterError("bit_weights must not all be zero, or below 1e-30: every code would be the same.")
         return weights
 
     def _checked_init(self, n_bits, dtype):

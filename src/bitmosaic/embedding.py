@@ -8,6 +8,7 @@ from sklearn.utils.extmath import randomized_svd
 from bitmosaic import kernels
 
 FAR = 1e15  # in units of the training data's spread
+FINEST = 1e-38  # γ: beyond its inverse float32 has no numbers
 STRANGE = 7.0  # ‖x - a‖²/γ, a similarity of 0.001
 BASIS_ROWS, ROWS_PER_COMPONENT = 1024, 32  # from which principal components are taken, whichever is more
 
@@ -135,7 +136,9 @@ def fit_embedding(plain, anchor_rows, probe_blocks, kernel_width, reach=None):
     sigma = 2 * kernel_width * nearest.mean() if nearest.size else 0.0
     if reach is not None and nearest.size:
         sigma = max(sigma, kernel_width * np.quantile(nearest, reach))
-    gamma = 2 * sigma**2 if sigma > 0 else 1.0
+    gamma = 2 * sigma**2
+    if gamma < FINEST:  # all probes are on an anchor, as far as float32 can tell
+        gamma = 1.0
     return replace(
         plain,
         anchors=anchors,

@@ -104,7 +104,7 @@ def check_dims(dims: Any) -> dict[str, int]:
 
 def estimate(n: int, widths: dict[str, int], o: Options) -> Estimate:
     """Of a fit of `n` rows, whose views have these columns, with these options and a number of clusters."""
-    needs = memory_needs(widths.values(), o)
+    needs = memory_needs(widths.values(), o, n)
     n_threads, left = needs.plan(o.memory_limit, o.n_threads)
     cached = min(left, cache_bytes(needs))
     seconds = rehearse(n, needs, replace(o, n_threads=n_threads), cached / cache_bytes(needs))
@@ -118,7 +118,7 @@ def estimate(n: int, widths: dict[str, int], o: Options) -> Estimate:
         learning=seconds[0],
         encoding=seconds[1],
         clustering=seconds[2],
-        working_bytes=needs.fixed(n_threads) + cached + 8 * n,  # labels before, distances
+        working_bytes=max(needs.fixed(n_threads) + cached, needs.last(n_threads)),
         output_bytes=output_bytes,
         views_bytes=4 * n * sum(needs.widths),
         model_bytes=model_bytes(needs) + output_bytes,
@@ -163,7 +163,7 @@ def random_map(folder, number, shape, rng):
 def learn(X, n_rows, o, cached):
     """Seconds of a fit to the first rows, and its model."""
     views = Views(names(X), tuple(x[:n_rows] for x in X))
-    needs = memory_needs(views.widths, replace(o, n_train=n_rows))
+    needs = memory_needs(views.widths, replace(o, n_train=n_rows), n_rows)
     limit = needs.fixed(o.n_threads) + int(cached * cache_bytes(needs)) + 1
     options = replace(o, n_train=n_rows, memory_limit=limit)
     start = time.perf_counter()

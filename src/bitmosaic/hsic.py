@@ -34,7 +34,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     Several kinds of features of the same images ("views") are compressed into one binary code per image while the
     clusters are learned on those codes. Views are given as a list of (n, d_v) arrays, a dict of name -> array, one 2-D
     array, memory maps, the path of a views folder or file, or a :class:`bitmosaic.views.Views`. They are read in
-    blocks. A row of NaN in one view means that this image lacks that view.
+    blocks. A row of NaN in one view means that this image lacks that view. Values are real numbers of any type and
+    scale within the range of float32; a spread below 1e-37 counts as none, and a view without any gives a warning.
 
     Views can be Dask arrays, all of them: the fit runs on the current Dask client, few rows come to this machine to be
     learned from, and labels and codes are Dask arrays. They are those of a fit of the same rows on one machine.
@@ -96,7 +97,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         20,000 rows or 20 for each cluster, whichever is more.
     memory_limit : int, str or None, default=None
         Bound on what the fit allocates beside its input and output, e.g. "512MB". Blocks of similarities that do not
-        fit are computed again when needed. None is a quarter of the machine's memory.
+        fit are computed again when needed; 24 bytes for each row must. None is a quarter of the machine's memory.
     chunk_size, n_threads : int or None, default=None
         At most this many rows are read at a time; threads, None is every core. The result depends on neither, nor on
         memory_limit.

@@ -109,12 +109,16 @@ def similarities(products, row_squares, anchor_squares, inverse_width, mean, mis
 @kernel()
 def column_moments(rows, root, mean, squares, cubes):
     """rows (n, d) f32 or f64 IN · mean, squares, cubes (d,) f64 OUT: of each column, or of its square roots, the mean
-    and the sums of squared and cubed deviations from it."""
+    and the sums of squared and cubed deviations from it. Counted from the first row: a constant has none at all."""
     mean[:], squares[:], cubes[:] = 0.0, 0.0, 0.0
+    if rows.shape[0] == 0:
+        return
+    first = np.sqrt(rows[0]) if root else rows[0]
     for i in range(rows.shape[0]):
         for j in range(rows.shape[1]):
-            mean[j] += np.sqrt(rows[i, j]) if root else rows[i, j]
-    mean /= max(rows.shape[0], 1)
+            mean[j] += np.float64(np.sqrt(rows[i, j]) if root else rows[i, j]) - first[j]
+    for j in range(rows.shape[1]):
+        mean[j] = first[j] + mean[j] / rows.shape[0]
     for i in range(rows.shape[0]):
         for j in range(rows.shape[1]):
             deviation = (np.sqrt(rows[i, j]) if root else rows[i, j]) - mean[j]

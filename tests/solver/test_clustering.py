@@ -94,6 +94,9 @@ def test_the_farthest_rows_with_different_codes_come_in_order(data, count, float
             seen.add(codes[row].tobytes())
             expected.append(row)
     assert clustering.farthest_distinct(codes, distances, count).tolist() == expected[:count]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clustering, "ROWS_AT_ONCE", 7)
+        assert clustering.farthest_distinct(codes, distances, count).tolist() == expected[:count]
 
 
 def test_with_fewer_distinct_codes_than_clusters_every_code_is_a_centroid():
@@ -160,7 +163,8 @@ def test_what_was_nearest_before_saves_work_and_changes_nothing(data, norm, c, b
     run = refine(problem, Q, 20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clustering, "assign_codes", lambda *given: assign_codes(*given[:4]))
-        patch.setattr(Problem, "sums_after", lambda self, S, moved, before, labels: self.sums(labels, len(S)))
+        patch.setattr(Problem, "sums_after", lambda self, S, moved, before, labels, pieces: self.sums(labels, len(S)))
+        patch.setattr(clustering, "ROWS_AT_ONCE", 5)
         plain = refine(problem, Q, 20)
     np.testing.assert_array_equal(run.labels, plain.labels)
     np.testing.assert_array_equal(run.Q, plain.Q)

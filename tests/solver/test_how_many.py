@@ -80,6 +80,7 @@ def test_one_view_of_noise_or_one_blob_leaves_doubt(seed):
             assert not auto(views).cluster_counts_.clear
 
 
+@pytest.mark.filterwarnings("ignore:A view that is the same for every image")
 @pytest.mark.parametrize("X", [np.ones((60, 3)), np.eye(3)[:1], np.eye(5)], ids=["constant", "one row", "five rows"])
 def test_too_little_to_tell_gives_one_cluster_and_says_so(X):
     with pytest.warns(UserWarning, match=r"not clear: 1 \(too few rows that differ to tell\)"):

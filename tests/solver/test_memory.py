@@ -76,6 +76,17 @@ def test_a_limit_that_is_too_small_says_what_would_do(needs):
     assert needs.plan(least * 10**6, 2)[0] == 1
 
 
+def test_many_rows_need_memory_at_the_end_when_the_cache_is_gone(needs):
+    many = Needs(**(vars(needs) | {"n_rows": 10**7}))
+    assert many.fixed(2) == needs.fixed(2)
+    assert 200e6 < many.least(2) - needs._throughout(2) < 300e6
+    assert many.plan(10**9, 2) == needs.plan(10**9, 2)
+    with pytest.raises(
+        ParameterError, match=r"at least 2\d\dMB for 10000000 rows of 2 views .* got 100MB\. Raise it\.$"
+    ):
+        many.plan(10**8, 2)
+
+
 @pytest.mark.parametrize("more", ["widths", "n_components", "n_anchors", "n_bits", "n_clusters", "n_start", "n_train"])
 def test_whatever_grows_needs_more(needs, more):
     larger = {
@@ -115,7 +126,7 @@ def test_many_clusters_that_stand_apart_stay_within_the_limit(n_threads):
     views = [(20 * rng.normal(size=(600, d))[y] + rng.normal(size=(9000, d))).astype(np.float32) for d in (12, 9)]
     model = HSIC(600, n_anchors=200, max_iter=1, n_init=1, n_threads=n_threads, random_state=0)
     model.fit(views)  # kernels are loaded
-    needs = memory_needs((12, 9), model.check(9000))
+    needs = memory_needs((12, 9), model.check(9000), 9000)
     limit = needs.fixed(n_threads)
     tracemalloc.start()
     try:

@@ -9,7 +9,9 @@ import numpy as np
 from bitmosaic.codes import cluster_bit_sums, costs_with, hamming_distances, nearest_centers, pack, unpack
 from bitmosaic.pruning import assign_codes
 from bitmosaic.solver.steps import L21, Frobenius, centroids, squared_residuals
+from bitmosaic.threads import row_ranges
 
+ROWS_AT_ONCE = 65_536  # where all rows are gone through: what is made of them must not need memory for each
 ROWS_FOR_SEEDING = 20_000  # k-means++ looks at a sample of this size, or of 50 per cluster
 MANY_CLUSTERS, ROUNDS = 2_000, 8  # above so many, seeds are chosen among those that a few rounds have drawn
 
@@ -88,17 +90,21 @@ class Problem:
     def step(self, Q, bit_weights, last=None, labels=None, S=None):
         """Every code to its nearest centroid. The `last` step saves work, and so do S and the labels it is of."""
         nearest = assign_codes(self.codes, pack(Q), plain_if_equal(bit_weights), self.n_threads, last and last.nearest)
-        sizes = np.bincount(nearest.labels, minlength=len(Q))
+        pieces = list(row_ranges(len(self.codes), max(ROWS_AT_ONCE, 64 * len(Q))))
+        sizes = np.sum([np.bincount(nearest.labels[rows], minlength=len(Q)) for rows in pieces], axis=0)
         if labels is None:
             return Step(nearest, sizes, self.sums(nearest.labels, len(Q)), len(self.codes))
-        moved = np.flatnonzero(nearest.labels != labels)
-        return Step(nearest, sizes, self.sums_after(S, moved, labels, nearest.labels), len(moved))
+        n_moved = sum(int(np.count_nonzero(nearest.labels[rows] != labels[rows])) for rows in pieces)
+        return Step(nearest, sizes, self.sums_after(S, n_moved, labels, nearest.labels, pieces), n_moved)
 
-    def sums_after(self, S, moved, before, labels):
+    def sums_after(self, S, n_moved, before, labels, pieces):
         """S of `labels` from S of the labels before: only what moved is added up, where integers make that exact."""
-        if self.sample_weight is not None or 4 * len(moved) > len(labels):
+        if self.sample_weight is not None or 4 * n_moved > len(labels):
             return self.sums(labels, len(S))
-        return S + change_of_sums(self.codes[moved], before[moved], labels[moved], len(S), self.n_threads)
+        for rows in pieces if n_moved else ():
+            moved = rows.start + np.flatnonzero(before[rows] != labels[rows])
+            S = S + change_of_sums(self.codes[moved], before[moved], labels[moved], len(S), self.n_threads)
+        return S
 
     def labels_with(self, Q, rows, values):
         """Labels that are `values` for some sorted rows, and the nearest centroid for all others."""
@@ -144,6 +150,16 @@ def assign(problem, Q, bit_weights, last=None, labels=None, S=None):
 
 def farthest_distinct(codes, distances, count):
     """Up to `count` rows with different codes, the farthest first, none of them on its centroid."""
+    found = np.empty(0, np.int64)
+    for some in row_ranges(len(codes), ROWS_AT_ONCE):
+        if len(found) == count and distances[some].max() <= distances[found[-1]]:
+            continue  # among equals the first is taken
+        rows = np.concatenate([found, np.arange(some.start, some.stop)])
+        found = rows[_farthest_distinct(codes[rows], distances[rows], count)]
+    return found
+
+
+def _farthest_distinct(codes, distances, count):
     n, size = len(distances), 10 * count  # so many are put in order, more if they are too much alike
     found: dict[bytes, int] = {}
     while n and len(found) < count:
@@ -180,7 +196,8 @@ def refine(problem, Q, max_iter, on_step: Callable[[str, float], None] | None = 
             on_step("Q", problem.objective(S, Q_new))
         d = problem.weights(S, Q_new)
         Q_new, step = assign(problem, Q_new, d, step, labels, S)
-        converged = step.n_moved == 0 and np.array_equal(Q_new, Q)
+        # A cluster stays empty only where every code is on a centroid: better than that it cannot be.
+        converged = (step.n_moved == 0 and np.array_equal(Q_new, Q)) or not step.sizes.all()
         Q, labels, S = Q_new, step.labels, step.S
         if on_step:
             on_step("F", problem.objective(S, Q))
@@ -208,7 +225,11 @@ def seed(problem, n_clusters, rng):
     chosen = [_draw(mass, 1, rng)[0]]
     closest = distances(chosen[0])
     while len(chosen) < n_clusters:
-        candidates = _draw(mass * closest, n_candidates, rng)
+        left = mass * closest
+        if not left.any():  # every code is chosen: the other seeds are copies
+            chosen.extend(_draw(mass, n_clusters - len(chosen), rng))
+            break
+        candidates = _draw(left, n_candidates, rng)
         costs = costs_with(codes, codes[candidates], closest, mass, weights, problem.n_threads)
         chosen.append(candidates[int(costs.argmin())])
         closest = np.minimum(closest, distances(chosen[-1]))

@@ -10,6 +10,7 @@ from bitmosaic.solver.kmeans import FITS_TO_ALL, SCORES
 from bitmosaic.solver.scan import rows_per_block
 from bitmosaic.solver.start import DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS, PAIRS, PLAIN_COLUMNS, WHITENED, plain_sample
 
+CLUSTERING = 24  # bytes for each row beside its code and label: labels and distances, of now, before, and the best
 _UNITS = {
     "": 1,
     "k": 10**3,
@@ -48,21 +49,56 @@ class Needs:
     n_clusters: int
     n_start: int  # rows that the start looks at
     n_train: int
+    n_rows: int = 0  # that are clustered at the end, where they are more
 
     def fixed(self, n_threads):
-        """Bytes beside the cached blocks, at the moment when most is needed: the start, or a pass over the data."""
-        m, l, rows, widest = len(self.widths), self.n_anchors, rows_per_block(self.widths), max(self.widths)
-        under_way = 1 if n_threads == 1 else n_threads + 2  # results of blocks, see `in_order`
-        columns = [min(d, self.n_components or d) for d in self.widths]
-        basis = sum(d * k for d, k in zip(self.widths, columns, strict=True) if k < d)
-        sample = 4 * basis_rows(max(columns), self.n_train) * (widest + 4 * max(columns)) if basis else 0
+        """Bytes beside the cached blocks while learning, when most is needed: the start, or a pass over the data."""
+        return self._throughout(n_threads) + self._blocks(n_threads) + max(self._start(n_threads), self._loop)
+
+    def last(self, n_threads):
+        """Bytes while all rows are encoded, and then clustered: the cache is gone by then."""
+        return self._throughout(n_threads) + self._loop + max(self._blocks(n_threads), CLUSTERING * self.n_rows)
+
+    def least(self, n_threads):
+        """Bytes under which there is no fit."""
+        return max(self.fixed(n_threads), self.last(n_threads))
+
+    def _under_way(self, n_threads):
+        """Results of blocks, see `in_order`."""
+        return 1 if n_threads == 1 else n_threads + 2
+
+    @property
+    def _columns(self):
+        return [min(d, self.n_components or d) for d in self.widths]
+
+    @property
+    def _basis(self):
+        return sum(d * k for d, k in zip(self.widths, self._columns, strict=True) if k < d)
+
+    @property
+    def _loop(self):
+        return 8 * self.n_anchors**2 * (2 * len(self.widths) + 2)
+
+    def _throughout(self, n_threads):
+        """The model, and the codes of the training rows."""
+        m, l, widest, under_way = len(self.widths), self.n_anchors, max(self.widths), self._under_way(n_threads)
         model = (
-            4 * (l * sum(columns) + basis)
+            4 * (l * sum(self._columns) + self._basis)
             + 12 * l * widest * min(n_threads, m)
             + 8 * l * m * self.n_bits * (4 + under_way)
         )
         codes = self.n_train * (2 * self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
-        block = 4 * rows * (5 * widest + (2 * m + 2) * l + 4 * self.n_bits)
+        return model + codes
+
+    def _blocks(self, n_threads):
+        """Those that are worked on."""
+        columns = 5 * max(self.widths) + (2 * len(self.widths) + 2) * self.n_anchors + 4 * self.n_bits
+        return 4 * rows_per_block(self.widths) * columns * n_threads
+
+    def _start(self, n_threads):
+        m, l, rows, widest = len(self.widths), self.n_anchors, rows_per_block(self.widths), max(self.widths)
+        under_way, k = self._under_way(n_threads), max(self._columns)
+        sample = 4 * basis_rows(k, self.n_train) * (widest + 4 * k) if self._basis else 0
         joint, own, between = (m * l) ** 2, m * l * l, l * l * m * (m - 1) // 2
         products = 8 * (own + between) + max((8 * own + 4 * between) * under_way, 8 * joint)
         white = m * min(l, WHITENED)
@@ -74,18 +110,19 @@ class Needs:
         seeding = plain + centers + 12 * (self.n_start * max(directions + FITS_TO_ALL, PLAIN_COLUMNS) + pairs)
         telling = 8 * self.n_clusters * (m * l * (1 + under_way) + rows * n_threads)
         beginning = 8 * joint + 16 * own + max(seeding + 4 * SCORES * n_threads, telling)
-        start = max(min(n_threads, m) * sample, products, consensus, beginning)
-        loop = 8 * l * l * (2 * m + 2)
-        return model + codes + block * n_threads + max(start, loop)
+        return max(min(n_threads, m) * sample, products, consensus, beginning)
 
     def plan(self, limit, n_threads):
         """Under `limit` bytes: how many threads there is room for, and how many bytes are left for blocks of ψ."""
-        while n_threads > 1 and self.fixed(n_threads) > limit:
+        while n_threads > 1 and self.least(n_threads) > limit:
             n_threads -= 1
-        left = limit - self.fixed(n_threads)
-        if left < 0:
+        least = self.least(n_threads)
+        if least > limit:
+            what = f"{len(self.widths)} views with {self.n_anchors} anchors"
+            rows_count = self.last(1) > self.fixed(1)
             raise ParameterError(
-                f"memory_limit must be at least {-(-self.fixed(1) // 10**6)}MB for {len(self.widths)} views with "
-                f"{self.n_anchors} anchors; got {limit / 10**6:.0f}MB. Raise it, or lower n_anchors."
+                f"memory_limit must be at least {-(-least // 10**6)}MB for "
+                f"{f'{self.n_rows} rows of ' if rows_count else ''}{what}; got {limit / 10**6:.0f}MB. "
+                f"Raise it{'' if rows_count else ', or lower n_anchors'}."
             )
-        return n_threads, left
+        return n_threads, limit - self.fixed(n_threads)

@@ -13,6 +13,7 @@ from bitmosaic.views import exact_dtype, forget_pages, read_rows
 ROWS_PER_BLOCK = 1024
 BYTES_PER_BLOCK = 16 * 2**20  # of raw features, for very wide views
 LARGEST = np.finfo(np.float32).max
+SMALLEST_SPREAD = 1e-37  # of a column: float32 holds the inverse of no smaller one
 
 
 def rows_per_block(widths):
@@ -32,6 +33,11 @@ class ViewFacts:
     variance: np.ndarray  # (d,) float64
     resolution: float  # the rounding of a value, relative to it
     root: bool
+
+    @property
+    def constant(self):
+        """Columns whose spread is within rounding of their mean, or at the edge of float32: no information (d,)."""
+        return self.variance <= np.maximum(self.resolution * np.abs(self.mean), SMALLEST_SPREAD) ** 2
 
 
 class Moments:

@@ -16,7 +16,7 @@ from bitmosaic.solver.keeping import NOTHING_KEPT
 from bitmosaic.solver.loop import Settings, encode, learn
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
-from bitmosaic.solver.scan import rows_per_block
+from bitmosaic.solver.scan import SMALLEST_SPREAD, rows_per_block
 from bitmosaic.solver.start import consensus_start, find_consensus, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
 from bitmosaic.threads import in_order, row_ranges, single_threaded_blas
@@ -88,7 +88,7 @@ def train(data, options, rng, report: Callable[..., None], keeper=NOTHING_KEPT):
 
 def _train(data, o, rng, report, keeper):
     n, n_views = data.n_rows, len(data.names)
-    needs = memory_needs(data.widths, o)
+    needs = memory_needs(data.widths, o, n if data.client is None else 0)
     n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
 
     report(f"looking through {o.n_train} of {n} rows of {n_views} views")
@@ -110,6 +110,7 @@ def _train(data, o, rng, report, keeper):
 
     anchors = choose_anchors(present, o, rng)  # positions in `rows`, for each view
     warn_if_unlinked(present)
+    warn_if_silent(data.names, facts, len(rows))
     probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
     draw = int(rng.integers(2**31))  # the same for every view: a copy of a view must become a copy of its components
 
@@ -164,12 +165,12 @@ def _train(data, o, rng, report, keeper):
 
     report(f"encoding {n} rows")
     projections = [P.astype(np.float32) for P in learned.Ps]
-    everything = blocks
-    if len(rows) < n or sample is not data:
-        everything = data.blocks(blocks.embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
-    codes = encode(everything, projections, learned.weights, keeper)
-    clustering = final_clusters(partial(everything.problem, codes), n, learned.clustering.Q, o, rng)
-    model = Model(blocks.embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
+    embeddings = blocks.embeddings
+    if len(rows) < n or sample is not data:  # what is in the cache is of no use any more
+        blocks = data.blocks(embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
+    codes = encode(blocks, projections, learned.weights, keeper)
+    clustering = final_clusters(partial(blocks.problem, codes), n, learned.clustering.Q, o, rng)
+    model = Model(embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
     return Trained(
         model,
         learned.view_weights,
@@ -183,12 +184,13 @@ def _train(data, o, rng, report, keeper):
     )
 
 
-def memory_needs(widths, o):
-    """What decides how much memory a fit of views with these columns takes."""
+def memory_needs(widths, o, n_rows):
+    """What decides how much memory a fit of views with these columns takes; `n_rows` are clustered on this machine."""
     n_anchors = min(o.n_anchors, most_anchors(o, o.n_train))
     n_clusters = o.n_clusters or most_clusters(o.n_train)
     n_start = min(o.n_train, max(START_ROWS, START_ROWS_PER_CLUSTER * n_clusters))
-    return Needs(tuple(widths), o.n_components, n_anchors, o.n_bits, n_clusters, n_start, o.n_train)
+    more = n_rows if n_rows > o.n_train else 0
+    return Needs(tuple(widths), o.n_components, n_anchors, o.n_bits, n_clusters, n_start, o.n_train, more)
 
 
 def choose_anchors(present, o, rng):
@@ -216,6 +218,18 @@ def warn_if_unlinked(present):
         )
 
 
+def warn_if_silent(names, facts, n_rows):
+    """A view without any spread is harmless, and seldom what was meant."""
+    silent = [name for name, f in zip(names, facts, strict=True) if f.constant.all()]
+    if silent and n_rows > 1:
+        warnings.warn(
+            f"A view that is the same for every image says nothing; in the {n_rows} rows looked at, so it is with "
+            f"{silent} (a spread below {SMALLEST_SPREAD:g} is none). Scale the values up, or leave the view out.",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
 def most_anchors(o, n_train):
     """With too many anchors for the rows every view can reproduce any bit, and agreement means nothing."""
     return max(n_train // ROWS_PER_ANCHOR, min(n_train, (o.n_clusters or 1) + 1)) if o.start == "consensus" else n_train
@@ -231,8 +245,7 @@ def basis_positions(present, width, o):
 
 def _embedding(array, facts, rows, basis, anchors, probes, o, damped, draw):
     """The embedding of one view, not yet centred. A view with rows for a `basis` is reduced, and `damped`."""
-    # A spread within rounding of the mean, or at the edge of float32, is no information.
-    constant = facts.variance <= np.maximum(facts.resolution * np.abs(facts.mean), 1e-37) ** 2
+    constant = facts.constant
     spread = np.where(constant, 0, facts.variance)
     if o.standardize:
         factor = np.where(constant, 0, 1 / np.sqrt(np.where(constant, 1, spread)))

@@ -45,6 +45,8 @@ class ParquetFile:
                 if group is None:
                     return self._file.read(columns)
                 return self._file.read_row_group(group, columns)
+        except MemoryError:  # Arrow's is an ArrowException too; the file is not to blame
+            raise
         except self._broken as error:
             raise FileFormatError(
                 f"{self.path}: columns {', '.join(columns[:3])} cannot be read ({error}). "

@@ -15,10 +15,10 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from torture.mutants import mutant
-from torture.readers import targets
 
 from bitmosaic.errors import BitmosaicError
+from torture.mutants import mutant
+from torture.readers import targets
 
 ALLOWANCE = 2**30  # bytes
 SECONDS_EACH = 20

@@ -25,7 +25,21 @@ DEEP = "[" * 100_000
 # What stands where something else should; the last two are not values but texts.
 VALUES = (
     *(None, True, False, 0, -1, 1, 2, 3.5, -0.0, 1e300, 1e-300, float("nan"), float("inf"), -float("inf")),
-    *(2**31, 2**63, 2**64, 10**30, 10**400, "", "0", "x", "../../etc/passwd", "/etc/passwd", "\x00", "\ud800", "é" * 300),
+    *(
+        2**31,
+        2**63,
+        2**64,
+        10**30,
+        10**400,
+        "",
+        "0",
+        "x",
+        "../../etc/passwd",
+        "/etc/passwd",
+        "\x00",
+        "\ud800",
+        "é" * 300,
+    ),
     *([], {}, [[]], [None], [0, 1], {"": 0}, {"name": "x"}, ["x"] * 50),
 )
 TEXTS = (DEEP, "[" * 500 + "]" * 500, "9" * 5000, '{"a":' * 2000)
@@ -168,7 +182,9 @@ def changed_zip(rng, content):
     if rng.random() < 0.7:
         members[chosen] = mutant(rng, chosen, [members[chosen]])
     if rng.random() < 0.2:
-        members[str(rng.choice(["../up.npy", "/etc/x.png", "labels.npy", "paths.npy", "\x00.npy", ""]))] = members[chosen]
+        members[str(rng.choice(["../up.npy", "/etc/x.png", "labels.npy", "paths.npy", "\x00.npy", ""]))] = members[
+            chosen
+        ]
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED if rng.random() < 0.5 else zipfile.ZIP_STORED) as made:
         for name, data in members.items():
@@ -186,7 +202,9 @@ def changed_tar(rng, content):
     content = bytearray(content)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         at = (members := archive.getmembers())[rng.integers(len(members))].offset
-    start, size = [(0, 100), (100, 8), (124, 12), (136, 12), (156, 1), (157, 100), (257, 8), (345, 155)][rng.integers(8)]
+    start, size = [(0, 100), (100, 8), (124, 12), (136, 12), (156, 1), (157, 100), (257, 8), (345, 155)][
+        rng.integers(8)
+    ]
     if start == 156:
         content[at + 156] = int(rng.choice(list(b"0123456789LKxgSXVMD\0\xff")))
     else:
@@ -245,7 +263,7 @@ def changed_model(rng, content):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model"
         path.write_bytes(content)
-        kind = "HSIC" if b'HSIC' in content[:20_000] else "BinaryKMeans"
+        kind = "HSIC" if b"HSIC" in content[:20_000] else "BinaryKMeans"
         arrays, facts = read_model(path, kind)
         if rng.random() < 0.6:
             facts = changed_value(rng, facts)

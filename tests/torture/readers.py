@@ -75,7 +75,8 @@ def read_pictures(path):
     source = open_images(path)
     for batch in source.batches(4, max_side=64, n_threads=1):
         for image in batch.images:
-            assert image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3 and max(image.shape) <= 64
+            assert (image.dtype, image.shape[2:]) == (np.uint8, (3,))
+            assert max(image.shape) <= 64
         for _, skipped in batch.skipped:
             assert "\n" not in skipped.cause
         if batch.positions.size and batch.positions[-1] > SAMPLE:

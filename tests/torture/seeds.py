@@ -1,4 +1,4 @@
-"""Small valid files of every kind that bitmosaic reads: what the mutants are made of, and a run folder to put them in."""
+"""Small valid files of every kind that bitmosaic reads: what the mutants are made of."""
 
 import gzip
 import io
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse
+from image_files import SUFFIXES, encoded, picture
 from PIL import Image
 
 from bitmosaic import HSIC, BinaryKMeans, pipeline
@@ -19,7 +20,6 @@ from bitmosaic.explorer.pages import Pages
 from bitmosaic.images import quiet
 from bitmosaic.views import Views, write_views
 from bitmosaic.views.parts import part_path, write_part, write_parts_manifest
-from image_files import SUFFIXES, encoded, picture
 from mat_files import cell, write_v7, write_v73
 from pictures import write_pictures
 from python2_pickle import python2

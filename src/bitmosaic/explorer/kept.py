@@ -1,14 +1,14 @@
 """What was computed once from the codes of a run and is kept in its folder, for as long as the codes are the same."""
 
 import hashlib
-import zipfile
-import zlib
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from bitmosaic.errors import FileFormatError
 from bitmosaic.files import whole_file
+from bitmosaic.npy import load_npz
 from bitmosaic.run import Run
 from bitmosaic.threads import row_ranges
 
@@ -25,12 +25,16 @@ def keep(run: Run, name: str, **arrays: Any) -> None:
 def kept(run: Run, name: str, arrays: tuple[str, ...]) -> list[np.ndarray] | None:
     """Some arrays of NAME.npz, if it is whole and of the codes that the run has."""
     try:
-        with np.load(run.folder / f"{name}.npz", allow_pickle=False) as stored:
-            found = [stored[array] for array in arrays]
-            of_these = bytes(stored["codes"]) == _fingerprint(run.column("codes"))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        stored = load_npz(run.folder / f"{name}.npz")
+        found = [stored[array] for array in arrays]
+    except (FileFormatError, KeyError):
         return None
-    return found if of_these else None
+    return found if stored.get("codes", np.empty(0)).tobytes() == _fingerprint(run.column("codes")) else None
+
+
+def are_rows(values: np.ndarray, run: Run) -> bool:
+    """Whether all of them are pictures of the run."""
+    return bool(((values >= 0) & (values < len(run.column("codes")))).all())
 
 
 def _fingerprint(codes: np.ndarray) -> bytes:

@@ -13,7 +13,7 @@ from bitmosaic.errors import BitmosaicError, MissingFileError
 from bitmosaic.explorer.clusters import Clusters, Pictures
 from bitmosaic.explorer.edits import in_words
 from bitmosaic.explorer.jobs import Job
-from bitmosaic.explorer.kept import keep, kept
+from bitmosaic.explorer.kept import are_rows, keep, kept
 from bitmosaic.explorer.placing import place, store_places, stored_places
 from bitmosaic.explorer.thumbnails import Thumbnails
 from bitmosaic.images import Progress, display_path
@@ -231,7 +231,7 @@ class Pages:
     def _find_duplicates(self, progress: Progress) -> tuple[int, list[Group]]:
         """The radius and the groups, as they were kept or found anew."""
         arrays = kept(self.run, "duplicates", ("radius", "sizes", "rows", "distances"))
-        if arrays is None:
+        if arrays is None or not _are_groups(self.run, *arrays):
             radius, groups = find_duplicates(self.pictures.codes, self.run.views, None, available_threads(), progress)
             keep(
                 self.run,
@@ -275,6 +275,13 @@ class Pages:
     def _require_row(self, row: int) -> None:
         if not 0 <= row < len(self.pictures):
             raise MissingFileError(f"This run has the pictures 0 to {len(self.pictures) - 1}; there is no {row}.")
+
+
+def _are_groups(run: Run, radius: np.ndarray, sizes: np.ndarray, rows: np.ndarray, distances: np.ndarray) -> bool:
+    """Whether arrays that were kept are those of groups of pictures."""
+    whole = all(array.dtype.kind == "i" for array in (radius, sizes, rows)) and distances.dtype.kind in "if"
+    shapes = radius.shape == () and rows.ndim == 1 and rows.shape == distances.shape and sizes.ndim == 1
+    return whole and shapes and bool((sizes > 0).all()) and sum(sizes.tolist()) == len(rows) and are_rows(rows, run)
 
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:

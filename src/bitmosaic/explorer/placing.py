@@ -10,7 +10,7 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from bitmosaic.codes import hamming_distances, unpack
-from bitmosaic.explorer.kept import keep, kept
+from bitmosaic.explorer.kept import are_rows, keep, kept
 from bitmosaic.images import Progress, quiet
 from bitmosaic.run import Run
 from bitmosaic.threads import row_ranges, single_threaded_blas
@@ -119,7 +119,12 @@ def _quantised(places):
 def stored_places(run: Run) -> Places | None:
     """The map that was stored in the run, if it is whole and one of its codes."""
     arrays = kept(run, NAME, Places._fields)
-    return None if arrays is None else Places(*arrays)
+    if arrays is None or [(array.dtype, array.shape) for array in arrays] != [
+        (dtype, arrays[0].shape[:1]) for dtype in (np.int64, np.uint16, np.uint16)
+    ]:
+        return None
+    places = Places(*arrays)
+    return places if are_rows(places.rows, run) else None
 
 
 def store_places(run: Run, places: Places) -> None:

@@ -1,18 +1,26 @@
 """Multi-view .mat files as researchers share them -> Views: v7 and earlier, and v7.3 (HDF5)."""
 
+import math
+import os
 import re
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, ViewMismatchError
+from bitmosaic.npy import refuse_larger_than_memory
 from bitmosaic.views.core import Rows, Views, as_labels, is_numeric
-from bitmosaic.views.hdf5 import H5Rows, is_dataset, open_h5
+from bitmosaic.views.hdf5 import H5Rows, checked, is_dataset, items_inside, open_h5, read_whole
 from bitmosaic.views.naming import LABEL_NAMES
 
 _VIEW_NAMES = ("x", "data", "fea", "features", "views")
 _NUMBERED = re.compile(r"(x|view|v|fea|data)_?(\d+)", re.IGNORECASE)
+
+_COMPRESSED = 15  # the kind of an element of version 5 that is
+_MOST_PACKED = 1032  # times that zlib can make something smaller
 
 # A variable becomes: a matrix (Rows) · text (an array of strings) · a cell (a list of variables, column by
 # column) · or, for anything else, a str that says what it is.
@@ -114,17 +122,42 @@ def _load_scipy(path: Path) -> dict[str, Variable]:
     from scipy.io import loadmat
 
     try:
+        refuse_larger_than_memory(path, _unpacked_size(path))
         loaded = loadmat(path)
+        return {name: _from_scipy(value, path) for name, value in loaded.items() if not name.startswith("__")}
+    except FileFormatError:
+        raise
     except Exception as error:  # a damaged file makes SciPy raise anything, from TypeError to zlib.error
         raise FileFormatError(
             f"{path} is not a whole .mat file ({error}). It may be cut: copy it, or save it again."
         ) from error
-    return {name: _from_scipy(value) for name, value in loaded.items() if not name.startswith("__")}
 
 
-def _from_scipy(value: Any, depth: int = 0) -> Variable:
+def _unpacked_size(path: Path) -> int:
+    """Bytes of a .mat file of version 5 when unpacked: after 128 bytes come elements, some of them compressed."""
+    total = 0
+    with path.open("rb") as file:
+        order = "big" if file.read(128)[126:128] == b"MI" else "little"
+        while len(tag := file.read(8)) == 8:
+            kind, size = (int.from_bytes(part, order) for part in (tag[:4], tag[4:]))  # type: ignore[arg-type]
+            total += size if kind != _COMPRESSED else sum(map(len, _unpacked(file, size)))
+            file.seek(size if kind != _COMPRESSED else 0, os.SEEK_CUR)
+    return min(total, path.stat().st_size * _MOST_PACKED)
+
+
+def _unpacked(file: Any, size: int) -> Iterator[bytes]:
+    """Pieces of what `size` bytes of a file unpack to."""
+    unpacker = zlib.decompressobj()
+    while size > 0 and (packed := file.read(min(size, 2**16))):
+        size -= len(packed)
+        while packed:
+            yield unpacker.decompress(packed, 2**22)
+            packed = unpacker.unconsumed_tail
+
+
+def _from_scipy(value: Any, path: Path, depth: int = 0) -> Variable:
     if hasattr(value, "toarray"):  # sparse
-        return value.toarray()
+        return _dense(value, path)
     if not isinstance(value, np.ndarray):
         return type(value).__name__
     if value.dtype.names is not None:
@@ -132,15 +165,17 @@ def _from_scipy(value: Any, depth: int = 0) -> Variable:
     if value.dtype.kind == "O" and depth > 1:
         return "a nested cell"
     if value.dtype.kind == "O":
-        return [_from_scipy(cell, depth + 1) for cell in value.ravel(order="F")]
+        return [_from_scipy(cell, path, depth + 1) for cell in value.ravel(order="F")]
     return value
 
 
 def _load_hdf5(path: Path) -> dict[str, Variable]:
     file = open_h5(path)
     try:
-        return {name: _from_hdf5(item) for name, item in file.items() if not name.startswith("#")}
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        return {name: _from_hdf5(item) for name, item in items_inside(file) if not name.startswith("#")}
+    except FileFormatError:
+        raise
+    except Exception as error:  # a damaged file makes h5py raise anything, from KeyError to UnicodeDecodeError
         raise FileFormatError(f"{path} cannot be read ({error}). It may be damaged: save it again.") from error
 
 
@@ -158,10 +193,11 @@ def _from_hdf5(item: Any, depth: int = 0) -> Variable:
         return f"an empty {kind}"
     if h5py.check_ref_dtype(item.dtype) is not None:
         # C order of the transposed array is MATLAB's column-by-column order.
-        cells = (item.file[ref] for ref in np.ravel(item[()]))
-        return [_from_hdf5(cell, depth + 1) for cell in cells] if depth < 2 else "a nested cell"
+        if depth:  # cells in cells in cells could go on for ever
+            return "a nested cell"
+        return [_from_hdf5(checked(item.file[ref]), depth + 1) for ref in np.ravel(read_whole(item))]
     if kind == "char" and item.ndim == 2:
-        return np.array(["".join(map(chr, row)) for row in item[()].T])
+        return np.array(["".join(map(chr, row)) for row in read_whole(item).T])
     if item.ndim == 2 and is_numeric(item.dtype):
         return H5Rows(item, transposed=True)
     return f"a {item.dtype} array"
@@ -170,9 +206,13 @@ def _from_hdf5(item: Any, depth: int = 0) -> Variable:
 def _sparse(group: Any) -> np.ndarray:
     from scipy.sparse import csc_matrix
 
-    n_rows, ends = int(group.attrs["MATLAB_sparse"]), group["jc"][()]
-    data = group["data"][()] if "data" in group else np.zeros(0)
-    rows = group["ir"][()] if "ir" in group else np.zeros(0, dtype=np.int64)
-    matrix = csc_matrix((data, rows, ends), shape=(n_rows, len(ends) - 1))
+    parts = {name: read_whole(part) for name, part in items_inside(group) if is_dataset(part)}
+    n_rows, ends = int(group.attrs["MATLAB_sparse"]), parts["jc"]
+    data, rows = parts.get("data", np.zeros(0)), parts.get("ir", np.zeros(0, dtype=np.int64))
+    return _dense(csc_matrix((data, rows, ends), shape=(n_rows, len(ends) - 1)), group.file.filename)
+
+
+def _dense(matrix: Any, path: Any) -> np.ndarray:
     matrix.check_format(full_check=True)  # rows outside the matrix would be written outside of memory
+    refuse_larger_than_memory(path, math.prod(matrix.shape) * matrix.dtype.itemsize)
     return matrix.toarray()

@@ -1,7 +1,7 @@
 """A process of its own that reads mutants for some seconds: ``python -m torture.fuzzing FOLDER SECONDS SEED READER…``
 
 It may use so much memory more than after reading every valid file, and so many seconds for one input; beyond that it
-dies, which whoever started it counts. What was tried and found stands in FOLDER/work: journal.jsonl, and the last input.
+dies, and whoever started it counts that. FOLDER/work has what was found (journal.jsonl) and the last input.
 """
 
 import faulthandler
@@ -31,15 +31,15 @@ class Fuzzing:
         self.work = folder / "work"
         self.targets = [target for target in targets(folder / "seeds") if target.reader == reader]
         self.reader, self.tried, self.seen = reader, 0, set()
-        self.journal = open(self.work / "journal.jsonl", "a")
         for target in self.targets:
             for content in target.contents:
                 target.attempt(content, self.work)  # a valid file is read
 
     def attempt(self, number: int, content: bytes) -> None:
         target = self.targets[number]
-        (self.work / "last").write_bytes(json.dumps([self.reader, target.name]).encode() + b"\n" + content)
         self.tried += 1
+        head = json.dumps([self.reader, target.name, self.tried]).encode()
+        (self.work / "last").write_bytes(head + b"\n" + content)
         signal.alarm(SECONDS_EACH)  # nobody handles it: it ends the process, whatever that does
         problem = problem_of(lambda: target.attempt(content, self.work))
         signal.alarm(0)
@@ -53,7 +53,8 @@ class Fuzzing:
         self._note(tried=self.tried)
 
     def _note(self, **facts) -> None:
-        print(json.dumps({"reader": self.reader} | facts), file=self.journal, flush=True)
+        with open(self.work / "journal.jsonl", "a") as journal:
+            print(json.dumps({"reader": self.reader} | facts), file=journal)
 
 
 def problem_of(attempt) -> str | None:

@@ -1,4 +1,4 @@
-"""Files that mean harm: every reader is given mutants of valid files, and must read them or refuse them in one sentence.
+"""Files that mean harm: every reader gets mutants of valid files, and must read them or refuse them in one sentence.
 
 Where atheris is installed, it chooses what to try by the code that it reaches; the mutants are the same. Both run in
 processes of their own, with so much memory and so much time for each input (fuzzing.py).
@@ -54,22 +54,24 @@ def _fuzz(folder, engine, seconds, found):
         places = [str(TESTS), str(TESTS / "images"), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        for line in (folder / "work" / "journal.jsonl").read_text().splitlines():
-            note = json.loads(line)
-            tally = found[note["reader"]]
-            tally.tried += note.get("tried", 0)
+        journal, last = folder / "work" / "journal.jsonl", folder / "work" / "last"
+        for note in map(json.loads, journal.read_text().splitlines() if journal.exists() else ()):
             if "find" in note:
-                tally.crashes.append(note["find"])
-            if "tried" in note and note["reader"] in left:
+                found[note["reader"]].crashes.append(note["find"])
+            else:
+                found[note["reader"]].tried += note["tried"]
                 left.remove(note["reader"])
-        (folder / "work" / "journal.jsonl").unlink()
+        journal.unlink(missing_ok=True)
+        reader, name, tried = json.loads(last.read_bytes().partition(b"\n")[0]) if last.exists() else (left[0], "", 0)
+        if reader in left:  # it died, or atheris ended it
+            found[reader].tried += tried
+            if not done.returncode:
+                left.remove(reader)
         if done.returncode:
             deaths, seed = deaths + 1, seed + 1
-            found[left[0]].crashes.append(_last_words(folder, done))
+            found[left[0]].crashes.append(f"{name} {_last_words(done)}")
 
 
-def _last_words(folder, done):
+def _last_words(done):
     how = f"died of {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"ended with {done.returncode}"
-    last = folder / "work" / "last"
-    reading = last.read_bytes().partition(b"\n")[0].decode() if last.exists() else "nothing yet"
-    return f"{how}, reading {reading}: {' | '.join(done.stderr.splitlines()[:12])[:600]}"
+    return f"{how}: {' | '.join(done.stderr.splitlines()[-12:])[:800]}"

@@ -1,4 +1,4 @@
-"""Valid files -> broken and lying ones: bytes changed anywhere, and parts changed so that what is around them still fits.
+"""Valid files -> broken and lying ones: bytes changed anywhere, and parts changed so that what is around still fits.
 
 A reader that checks a length, a checksum or a header first never sees what damage behind it would do. Hence formats are
 taken apart here, changed inside, and put together again.

@@ -25,7 +25,7 @@ class ZipSource(ImageSource):
         members: dict[str, zipfile.ZipInfo] = {}
         for member in self._zip.infolist():
             name = member.filename.removeprefix("./")
-            if not member.is_dir() and not is_hidden(name):
+            if name and not name.endswith("/") and not is_hidden(name):
                 members.pop(name, None)
                 members[name] = member
         kept: dict[str, zipfile.ZipInfo] = {}

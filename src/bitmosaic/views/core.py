@@ -125,7 +125,7 @@ def as_labels(values: Any) -> np.ndarray:
     if labels.size != max(labels.shape, default=0):
         raise InvalidDataError(f"Labels must be one value for each row, a vector; got shape {labels.shape}.")
     labels = labels.reshape(-1)
-    if labels.dtype.kind == "f" and np.all(np.abs(labels) < 2**62) and np.all(labels == np.rint(labels)):
+    if labels.dtype.kind == "f" and np.all(np.abs(labels) < np.float64(2**62)) and np.all(labels == np.rint(labels)):
         return labels.astype(np.int64)
     if labels.dtype.kind == "b":
         return labels.astype(np.int64)

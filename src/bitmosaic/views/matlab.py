@@ -1,10 +1,7 @@
 """Multi-view .mat files as researchers share them -> Views: v7 and earlier, and v7.3 (HDF5)."""
 
 import math
-import os
 import re
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +11,11 @@ from bitmosaic.errors import FileFormatError, ViewMismatchError
 from bitmosaic.npy import refuse_larger_than_memory
 from bitmosaic.views.core import Rows, Views, as_labels, is_numeric
 from bitmosaic.views.hdf5 import H5Rows, checked, is_dataset, items_inside, open_h5, read_whole
+from bitmosaic.views.mat5 import read_mat5
 from bitmosaic.views.naming import LABEL_NAMES
 
 _VIEW_NAMES = ("x", "data", "fea", "features", "views")
 _NUMBERED = re.compile(r"(x|view|v|fea|data)_?(\d+)", re.IGNORECASE)
-
-_COMPRESSED = 15  # the kind of an element of version 5 that is
-_MOST_PACKED = 1032  # times that zlib can make something smaller
 
 # A variable becomes: a matrix (Rows) · text (an array of strings) · a cell (a list of variables, column by
 # column) · or, for anything else, a str that says what it is.
@@ -32,7 +27,7 @@ def read_mat(path: Path) -> Views:
     from `Y`, `truth`, `gt`, …. Cells may be N×d or d×N: the number of labels decides."""
     import h5py
 
-    variables = _load_hdf5(path) if h5py.is_hdf5(path) else _load_scipy(path)
+    variables = _load_hdf5(path) if h5py.is_hdf5(path) else _load_plain(path)
     labels = _find_labels(variables)
     names, cells = _find_views(path, variables)
     arrays = _upright(path, cells, None if labels is None else len(labels))
@@ -118,55 +113,27 @@ def _describe(value: Variable) -> str:
     return value if isinstance(value, str) else f"{'×'.join(map(str, value.shape))} {value.dtype}"
 
 
-def _load_scipy(path: Path) -> dict[str, Variable]:
+def _load_plain(path: Path) -> dict[str, Variable]:
+    """Version 5, or 4, which has zeros in its first four bytes."""
     from scipy.io import loadmat
 
     try:
-        refuse_larger_than_memory(path, _unpacked_size(path))
-        loaded = loadmat(path)
-        return {name: _from_scipy(value, path) for name, value in loaded.items() if not name.startswith("__")}
+        with path.open("rb") as file:
+            old = 0 in file.read(4)
+        loaded = loadmat(path) if old else read_mat5(path)
+        return {name: _made(value, path) for name, value in loaded.items() if not name.startswith("__")}
     except FileFormatError:
         raise
-    except Exception as error:  # a damaged file makes SciPy raise anything, from TypeError to zlib.error
+    except Exception as error:  # a damaged file raises anything, from KeyError to zlib.error
         raise FileFormatError(
             f"{path} is not a whole .mat file ({error}). It may be cut: copy it, or save it again."
         ) from error
 
 
-def _unpacked_size(path: Path) -> int:
-    """Bytes of a .mat file of version 5 when unpacked: after 128 bytes come elements, some of them compressed."""
-    total = 0
-    with path.open("rb") as file:
-        order = "big" if file.read(128)[126:128] == b"MI" else "little"
-        while len(tag := file.read(8)) == 8:
-            kind, size = (int.from_bytes(part, order) for part in (tag[:4], tag[4:]))  # type: ignore[arg-type]
-            total += size if kind != _COMPRESSED else sum(map(len, _unpacked(file, size)))
-            file.seek(size if kind != _COMPRESSED else 0, os.SEEK_CUR)
-    return min(total, path.stat().st_size * _MOST_PACKED)
-
-
-def _unpacked(file: Any, size: int) -> Iterator[bytes]:
-    """Pieces of what `size` bytes of a file unpack to."""
-    unpacker = zlib.decompressobj()
-    while size > 0 and (packed := file.read(min(size, 2**16))):
-        size -= len(packed)
-        while packed:
-            yield unpacker.decompress(packed, 2**22)
-            packed = unpacker.unconsumed_tail
-
-
-def _from_scipy(value: Any, path: Path, depth: int = 0) -> Variable:
-    if hasattr(value, "toarray"):  # sparse
-        return _dense(value, path)
-    if not isinstance(value, np.ndarray):
-        return type(value).__name__
-    if value.dtype.names is not None:
-        return "a struct or object"
-    if value.dtype.kind == "O" and depth > 1:
-        return "a nested cell"
-    if value.dtype.kind == "O":
-        return [_from_scipy(cell, path, depth + 1) for cell in value.ravel(order="F")]
-    return value
+def _made(value: Any, path: Path) -> Variable:
+    if isinstance(value, list):
+        return [_made(cell, path) for cell in value]
+    return _dense(value, path) if hasattr(value, "toarray") else value
 
 
 def _load_hdf5(path: Path) -> dict[str, Variable]:
@@ -213,6 +180,7 @@ def _sparse(group: Any) -> np.ndarray:
 
 
 def _dense(matrix: Any, path: Any) -> np.ndarray:
+    matrix = matrix.tocsc()
     matrix.check_format(full_check=True)  # rows outside the matrix would be written outside of memory
     refuse_larger_than_memory(path, math.prod(matrix.shape) * matrix.dtype.itemsize)
     return matrix.toarray()

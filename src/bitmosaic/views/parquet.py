@@ -39,14 +39,10 @@ class ParquetFile:
         sizes = [self._file.metadata.row_group(group).num_rows for group in groups]
         if not all(0 <= size < 2**40 for size in sizes) or sum(sizes) != self._file.metadata.num_rows:
             raise FileFormatError(f"{path} has row groups of {sizes[:3]} rows, which cannot be. Write it again.")
-        for group in groups:
-            self._check_size(self._file.metadata.row_group(group))
+        for group in map(self._file.metadata.row_group, groups):  # each is read at once
+            least = 8 * group.num_rows * group.num_columns  # a few bytes may stand for any number of equal values
+            refuse_larger_than_memory(path, max(least, group.total_byte_size))
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])  # (groups + 1,)
-
-    def _check_size(self, group: Any) -> None:
-        """A row group is read at once, and a few bytes may stand for as many equal values as they like."""
-        columns = [group.column(number) for number in range(group.num_columns)]
-        refuse_larger_than_memory(self.path, sum(max(c.num_values * 8, c.total_uncompressed_size) for c in columns))
 
     def read(self, columns: list[str], group: int | None = None) -> Any:
         """Columns of one row group, or of all, as an Arrow table."""

@@ -6,6 +6,7 @@ MemoryError at a damaged header; pickled objects would run code. Here all of it 
 
 import math
 import os
+import re
 import zipfile
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +15,14 @@ import numpy as np
 
 from bitmosaic.errors import FileFormatError
 from bitmosaic.threads import machine_memory
+
+_LONGEST_HEADER, _MOST_DIMENSIONS = 10_000, 32
+# A header is a dict in Python: {'descr': '<f8', 'fortran_order': False, 'shape': (20, 5), }. Old NumPy wrote 20L.
+_HEADER_PARTS = (
+    re.compile(rb"""['"]descr['"]\s*:\s*['"]([<>|=]?[biufcSUOmM]\d{0,9}(?:\[\w{1,9}\])?)['"]"""),
+    re.compile(rb"""['"]fortran_order['"]\s*:\s*(True|False)"""),
+    re.compile(rb"""['"]shape['"]\s*:\s*\(([\d\sL,]*)\)"""),
+)
 
 
 class _PickledError(ValueError):
@@ -77,17 +86,22 @@ def refuse_larger_than_memory(path: Any, n_bytes: int) -> None:
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], Any, np.dtype]:
     """Shape, order and type of the array that follows in the file."""
-    # Version 3 differs from 2 in the encoding of the names of fields, and arrays of these are refused.
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, by_columns, dtype = read(file)
-    if dtype.hasobject:
+    magic = file.read(8)
+    if magic[:6] != b"\x93NUMPY" or magic[6:] not in (b"\1\0", b"\2\0", b"\3\0"):
+        raise ValueError("it does not begin as one")
+    text = file.read(min(int.from_bytes(file.read(2 if magic[6] == 1 else 4), "little"), _LONGEST_HEADER))
+    if not re.fullmatch(rb"\{[^{}]*\}\s*", text):
+        raise ValueError("its header is cut or damaged")
+    descr, by_columns, sizes = (match[1] if (match := part.search(text)) else None for part in _HEADER_PARTS)
+    if descr is None or by_columns is None or sizes is None:
+        raise ValueError("its header is not that of a plain array")
+    if b"O" in descr:
         raise _PickledError
-    if dtype.fields or dtype.subdtype or not dtype.itemsize:
-        raise ValueError(f"its values are of type {dtype}")
-    if not all(type(size) is int and size >= 0 for size in shape) or len(shape) > 32:
-        raise ValueError(f"its shape is {shape!s:.80}")
-    return shape, "F" if by_columns else "C", dtype
+    dtype = np.dtype(descr.decode())
+    shape = tuple(int(size) for size in sizes.replace(b"L", b"").split(b",") if size.strip())
+    if not dtype.itemsize or len(shape) > _MOST_DIMENSIONS:
+        raise ValueError(f"it holds {dtype} in {len(shape)} dimensions")
+    return shape, "F" if by_columns == b"True" else "C", dtype
 
 
 def _check_length(shape: tuple[int, ...], dtype: np.dtype, n_bytes: int, exactly: bool) -> None:

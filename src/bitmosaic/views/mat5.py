@@ -3,8 +3,8 @@
 SciPy reads these files too, in C: a damaged one makes it write outside of its memory. Of what such a file can hold,
 matrices, text, cells and sparse matrices are read here; anything else is only described.
 
-After 128 bytes come elements: kind and length, 4 bytes each, then content, filled up to 8 bytes. Up to 4 bytes may stand
-in the second half of the tag, with kind and length in the first. An element may hold others, compressed.
+After 128 bytes come elements: kind and length, 4 bytes each, then content, filled up to 8 bytes. Up to 4 bytes stand in
+the second half of the tag, with kind and length in the first. An element may hold others, compressed.
 """
 
 import math

@@ -28,7 +28,7 @@ MOST_DIMENSIONS, MOST_CELLS, DEEPEST = 32, 10**6, 3
 
 
 def read_mat5(path: Path) -> dict[str, Any]:
-    """Variables by name: arrays, sparse matrices, lists for cells (column by column), a str for what is not read."""
+    """Variables by name: arrays, lists for cells (column by column), a str for what is not read."""
     refuse_larger_than_memory(path, path.stat().st_size)
     content = memoryview(path.read_bytes())
     order = {b"IM": "<", b"MI": ">"}[bytes(content[126:128])]
@@ -42,7 +42,7 @@ def read_mat5(path: Path) -> dict[str, Any]:
                 pieces.append(piece)
             (kind, data), *_ = _elements(memoryview(b"".join(pieces)), order)
         if kind == MATRIX:
-            name, value = _matrix(data, order)
+            name, value = _matrix(data, order, path)
             variables[name] = value
     return variables
 
@@ -71,7 +71,7 @@ def _unpacked(packed: memoryview) -> Iterator[bytes]:
         raise ValueError("a compressed element is cut short")
 
 
-def _matrix(data: memoryview, order: str, depth: int = 0) -> tuple[str, Any]:
+def _matrix(data: memoryview, order: str, path: Path, depth: int = 0) -> tuple[str, Any]:
     """Name and value of a matrix, a cell or what else there is."""
     if not len(data):
         return "", np.zeros((0, 0))
@@ -88,7 +88,7 @@ def _matrix(data: memoryview, order: str, depth: int = 0) -> tuple[str, Any]:
         if depth >= DEEPEST or math.prod(dims) > MOST_CELLS:
             return name, "a nested or very long cell"
         inside = islice(_only_matrices(parts), math.prod(dims))
-        cells = [_matrix(part, order, depth + 1)[1] for part in inside]
+        cells = [_matrix(part, order, path, depth + 1)[1] for part in inside]
         if len(cells) != math.prod(dims):
             raise ValueError(f"{len(cells)} of {math.prod(dims)} cells")
         return name, cells
@@ -99,7 +99,8 @@ def _matrix(data: memoryview, order: str, depth: int = 0) -> tuple[str, Any]:
     if flags & COMPLEX:
         return name, "complex numbers"
     if kind == SPARSE:
-        return name, _sparse([_numbers(part, order) for part in islice(parts, 3)], dims)
+        (n, d), (rows, ends, values) = dims, [_numbers(part, order) for part in islice(parts, 3)]
+        return name, dense(path, (n, d), rows, ends, values.astype(bool) if flags & LOGICAL else values)
     values = _numbers(next(parts), order)
     if math.prod(dims) != len(values):
         raise ValueError(f"a matrix of dimensions {dims} with {len(values)} values")
@@ -135,10 +136,17 @@ def _text(element: tuple[int, memoryview], dims: list[int], order: str) -> np.nd
     return np.array([text[row::rows].rstrip() for row in range(rows)], dtype=np.str_)
 
 
-def _sparse(parts: list[np.ndarray], dims: list[int]) -> Any:
-    from scipy.sparse import csc_matrix
-
-    rows, ends, values = parts
-    n, d = dims
-    used = int(ends[-1])
-    return csc_matrix((values[:used], rows[:used], ends), shape=(n, d))
+def dense(path: Any, shape: tuple[int, int], rows: np.ndarray, ends: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """A matrix from its columns: `ends` (d + 1,) says where each ends in rows and values. SciPy would believe it all."""
+    n, d = shape
+    refuse_larger_than_memory(path, n * d * values.dtype.itemsize)
+    ends, rows = ends.astype(np.int64), rows.astype(np.int64)
+    lengths = np.diff(ends)
+    if len(lengths) != d or ends[0] or (lengths < 0).any() or ends[-1] > min(len(rows), len(values)):
+        raise ValueError("the columns of a sparse matrix do not end where they should")
+    rows, values = rows[: ends[-1]], values[: ends[-1]]
+    if ((rows < 0) | (rows >= n)).any():
+        raise ValueError("a sparse matrix has values outside of it")
+    matrix = np.zeros(shape, values.dtype)
+    np.add.at(matrix, (rows, np.repeat(np.arange(d), lengths)), values)
+    return matrix

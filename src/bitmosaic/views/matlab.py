@@ -1,6 +1,5 @@
 """Multi-view .mat files as researchers share them -> Views: v7 and earlier, and v7.3 (HDF5)."""
 
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, ViewMismatchError
-from bitmosaic.npy import refuse_larger_than_memory
 from bitmosaic.views.core import Rows, Views, as_labels, is_numeric
 from bitmosaic.views.hdf5 import H5Rows, checked, is_dataset, items_inside, open_h5, read_whole
-from bitmosaic.views.mat5 import read_mat5
+from bitmosaic.views.mat5 import dense, read_mat5
 from bitmosaic.views.naming import LABEL_NAMES
 
 _VIEW_NAMES = ("x", "data", "fea", "features", "views")
@@ -121,19 +119,15 @@ def _load_plain(path: Path) -> dict[str, Variable]:
         with path.open("rb") as file:
             old = 0 in file.read(4)
         loaded = loadmat(path) if old else read_mat5(path)
-        return {name: _made(value, path) for name, value in loaded.items() if not name.startswith("__")}
+        for name, value in loaded.items() if old else ():  # SciPy believes what a sparse one says of itself
+            loaded[name] = value if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+        return {name: value for name, value in loaded.items() if not name.startswith("__")}
     except FileFormatError:
         raise
     except Exception as error:  # a damaged file raises anything, from KeyError to zlib.error
         raise FileFormatError(
             f"{path} is not a whole .mat file ({error}). It may be cut: copy it, or save it again."
         ) from error
-
-
-def _made(value: Any, path: Path) -> Variable:
-    if isinstance(value, list):
-        return [_made(cell, path) for cell in value]
-    return _dense(value, path) if hasattr(value, "toarray") else value
 
 
 def _load_hdf5(path: Path) -> dict[str, Variable]:
@@ -171,16 +165,7 @@ def _from_hdf5(item: Any, depth: int = 0) -> Variable:
 
 
 def _sparse(group: Any) -> np.ndarray:
-    from scipy.sparse import csc_matrix
-
     parts = {name: read_whole(part) for name, part in items_inside(group) if is_dataset(part)}
     n_rows, ends = int(group.attrs["MATLAB_sparse"]), parts["jc"]
     data, rows = parts.get("data", np.zeros(0)), parts.get("ir", np.zeros(0, dtype=np.int64))
-    return _dense(csc_matrix((data, rows, ends), shape=(n_rows, len(ends) - 1)), group.file.filename)
-
-
-def _dense(matrix: Any, path: Any) -> np.ndarray:
-    matrix = matrix.tocsc()
-    matrix.check_format(full_check=True)  # rows outside the matrix would be written outside of memory
-    refuse_larger_than_memory(path, math.prod(matrix.shape) * matrix.dtype.itemsize)
-    return matrix.toarray()
+    return dense(group.file.filename, (n_rows, len(ends) - 1), rows, ends, data)

@@ -137,7 +137,7 @@ def _text(element: tuple[int, memoryview], dims: list[int], order: str) -> np.nd
 
 
 def dense(path: Any, shape: tuple[int, int], rows: np.ndarray, ends: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """A matrix from its columns: `ends` (d + 1,) says where each ends in rows and values. SciPy would believe it all."""
+    """A matrix from its columns: `ends` (d + 1,) says where each ends in rows and values. SciPy believes it all."""
     n, d = shape
     refuse_larger_than_memory(path, n * d * values.dtype.itemsize)
     ends, rows = ends.astype(np.int64), rows.astype(np.int64)

@@ -170,19 +170,21 @@ def _parts(manifest: dict[str, Any]) -> dict[str, Callable[[Any], bool]]:
         "seconds": _are_figures,
     }
     done = manifest["seconds"] if isinstance(manifest.get("seconds"), dict) else {}
-    for stage, found in (
-        ("extract", {"images": _is_count, "skipped": _is_count}),
-        ("fit", {"view_weights": _are_figures, "iterations": _is_count}),
-        ("tables", {"sizes": _are_counts}),
-        ("pictures", {"sheets": _is_count}),
-    ):
-        parts |= found if stage in done else {}
+    found: tuple[dict[str, Callable[[Any], bool]], ...] = (
+        {"images": _is_count, "skipped": _is_count},
+        {"view_weights": _are_figures, "iterations": _is_count},
+        {"sizes": _are_counts},
+        {"sheets": _is_count},
+    )
+    for number, stage_parts in enumerate(found):
+        if any(stage in done for stage in STAGES[number:]):  # a later stage needs what an earlier one has left
+            parts |= stage_parts
     optional = {
         "views_folder": lambda part: isinstance(part, str) and "\0" not in part,
         "scores": _are_figures,
         "how_many": lambda part: isinstance(part, dict) and _is_text(part.get("words")),
     }
-    return parts | {key: is_right for key, is_right in optional.items() if manifest.get(key) is not None}
+    return parts | {key: is_right for key, is_right in optional.items() if key in manifest}
 
 
 def _is_text(part: Any) -> bool:

@@ -37,7 +37,7 @@ def tallies(effort):
         for group in [[reader] for reader in readers] if effort.whole else [readers]:
             found = {reader: _tally(reader, engines) for reader in group}
             for engine in engines:
-                _fuzz(Path(folder), engine, effort.seconds, found)
+                _fuzz(Path(folder), engine, effort.seconds if effort.whole else effort.seconds / 2, found)
             yield from found.values()
 
 

@@ -71,7 +71,7 @@ def load_npz(path: Any) -> dict[str, np.ndarray]:
     except FileFormatError:
         raise
     except Exception as error:  # a damaged archive raises anything, from BadZipFile to RuntimeError
-        raise _not_whole(path, error) from error
+        raise _not_whole(path, error, ".npz") from error
     return arrays
 
 
@@ -121,7 +121,7 @@ def _check_text(array: np.ndarray) -> None:
             raise ValueError("its text has numbers that are no characters")
 
 
-def _not_whole(path: Any, error: Exception) -> FileFormatError:
+def _not_whole(path: Any, error: Exception, kind: str = ".npy") -> FileFormatError:
     path = os.fsencode(path).decode("utf-8", "backslashreplace")
     if isinstance(error, _PickledError):
         return FileFormatError(
@@ -129,6 +129,6 @@ def _not_whole(path: Any, error: Exception) -> FileFormatError:
             "Save plain arrays of numbers or strings."
         )
     return FileFormatError(
-        f"{path} is not a whole {Path(path).suffix or '.npy'} file ({error or type(error).__name__}). It may be "
+        f"{path} is not a whole {kind} file ({error or type(error).__name__}). It may be "
         "missing, cut or of another format: write it again."
     )

@@ -359,7 +359,7 @@ def true_labels(run: Run, labels: Any) -> np.ndarray:
         raise MissingFileError(f"Labels are 'folder', a .csv or a .npy file; there is no file {path}.")
     try:
         values = _labels_from_csv(run, path) if path.suffix == ".csv" else as_labels(load_npy(path))
-    except BitmosaicError:
+    except InvalidDataError:
         raise
     except (ValueError, OSError, csv.Error) as error:
         raise FileFormatError(

@@ -182,7 +182,9 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             require_arrays(arrays, expected, path)
             require_labels(arrays["labels"], c, path)
             weights = arrays["bit_weights"]
-            require(n_bytes > 0 and weights.min() >= 0 and weights.max() > 0, "its bit weights are no weights", path)
+            require(
+                n_bytes > 0 and weights.min() >= 0 and 0 < weights.max() < 1e30, "its bit weights are no weights", path
+            )
             dtype = facts["dtype"]
             require(dtype == "uint8" or (dtype == "uint64" and n_bytes % 8 == 0), f"codes of type {dtype!r}", path)
             model._keep(arrays["centers"], weights, np.dtype(dtype))

@@ -21,7 +21,7 @@ import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError
 from bitmosaic.features import HAND_MADE, Extractor, extract, extractor
-from bitmosaic.files import locked, megabytes, sync_folder, write_json, write_whole
+from bitmosaic.files import locked, megabytes, read_json, sync_folder, write_json, write_whole
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.threads import ahead
 from bitmosaic.views import Views, read_views, write_views
@@ -269,11 +269,15 @@ def finished(out: Path) -> dict[str, Any] | None:
 
 def read_recipe(path: Path) -> dict[str, Any]:
     try:
-        recipe = json.loads(path.read_text())
-        if not isinstance(recipe["views"], list) or not isinstance(recipe["max_side"], int):
-            raise ValueError("it is not that of an extraction")
+        recipe = read_json(path)
+        if not all(isinstance(view["name"] + view["extractor"], str) for view in recipe["views"]):
+            raise ValueError("its views have no names")
+        if not all(isinstance(view["options"].get("path", ""), str) for view in recipe["views"]):
+            raise ValueError("its models have no paths")
+        if type(recipe["max_side"]) is not int or not 0 < recipe["max_side"] < 2**16:
+            raise ValueError("its pictures have no size")
         return recipe
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileFormatError(f"{path} cannot be read ({error}). Remove the folder and extract again.") from error
 
 
@@ -309,7 +313,7 @@ class Work:
 
     def _state(self) -> dict[str, Any] | None:
         try:
-            return json.loads((self.folder / "state.json").read_text())
+            return read_json(self.folder / "state.json")
         except (OSError, ValueError):
             return None
 

@@ -72,6 +72,18 @@ def write_json(path, value: Any) -> None:
     write_whole(path, json.dumps(value, indent=1, allow_nan=False).encode("ascii") + b"\n")
 
 
+def read_json(path) -> Any:
+    """The value in a JSON file; a ValueError whatever is wrong with its text, so that NaN, say, gets no further."""
+    try:
+        return json.loads(Path(path).read_bytes(), parse_constant=_no_number)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
 def sync_folder(folder) -> None:
     # The file is in place by now. Some systems cannot sync a folder, which is no reason to call it a failure.
     with suppress(OSError):

@@ -33,11 +33,13 @@ from bitmosaic.files import locked, remove_unfinished, whole_file, write_whole
 from bitmosaic.hsic import HSIC
 from bitmosaic.images import Progress, display_path, folder_name, open_images, quiet
 from bitmosaic.metrics import clustering_scores
+from bitmosaic.npy import load_npy
 from bitmosaic.run import Run, write_tables
 from bitmosaic.scale.views import dask_views
 from bitmosaic.sheets import TILE, contact_sheet, how_many_chart, overview
 from bitmosaic.solver.how_many import ClusterCounts
 from bitmosaic.views import Views, read_views
+from bitmosaic.views.core import as_labels
 from bitmosaic.worker_extraction import extract_on_workers
 
 if TYPE_CHECKING:
@@ -363,10 +365,10 @@ def true_labels(run: Run, labels: Any) -> np.ndarray:
     if not path.is_file():
         raise MissingFileError(f"Labels are 'folder', a .csv or a .npy file; there is no file {path}.")
     try:
-        values = _labels_from_csv(run, path) if path.suffix == ".csv" else np.load(path, allow_pickle=False)
-    except BitmosaicError:
+        values = _labels_from_csv(run, path) if path.suffix == ".csv" else as_labels(load_npy(path))
+    except InvalidDataError:
         raise
-    except (ValueError, OSError, EOFError, csv.Error) as error:
+    except (ValueError, OSError, csv.Error) as error:
         raise FileFormatError(
             f"Labels are 'folder', a .csv or a .npy file; {path} cannot be read ({error})."
         ) from error

@@ -15,7 +15,6 @@ edits.jsonl        what people changed by hand, and thumbnails.sqlite, map.npz: 
 
 import csv
 import io
-import json
 import platform
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -28,13 +27,15 @@ import numpy as np
 
 from bitmosaic import __version__
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
-from bitmosaic.files import whole_file, write_json
+from bitmosaic.files import read_json, whole_file, write_json
 from bitmosaic.hsic import HSIC
+from bitmosaic.npy import open_npy
 from bitmosaic.views import Views, read_views
 
 FORMAT, VERSION = "bitmosaic-run", 1
 _AGAIN = "Make the run again: bitmosaic fit VIEWS --clusters K --out OTHER."
 STAGES = ("extract", "fit", "tables", "pictures")
+_COLUMNS = {"codes": (np.uint8, 2), "labels": (np.int32, 1), "distances": (np.float32, 1)}  # type, dimensions
 
 
 class Run:
@@ -111,13 +112,13 @@ class Run:
         path = self.folder / f"{name}.npy"
         if not path.is_file():
             raise MissingFileError(f"{path} is not there: the run was stopped before its tables. Run it again.")
-        try:
-            column = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
-            raise FileFormatError(f"{path} is not a whole .npy file ({error}). {_AGAIN}") from error
+        column = open_npy(path)
         expected = self.manifest.get("images")
         if column.shape[:1] != (expected,):
             raise FileFormatError(f"{path} must have a row for each of {expected} images, and has not. {_AGAIN}")
+        dtype, ndim = _COLUMNS[name]
+        if column.dtype != dtype or column.ndim != ndim:
+            raise FileFormatError(f"{path} must hold {name} of {np.dtype(dtype)}; it holds {column.dtype}. {_AGAIN}")
         return column
 
     @property
@@ -142,12 +143,12 @@ def _in_words(key: str, value: Any) -> str:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
-        manifest = json.loads(path.read_text())
+        manifest = read_json(path)
     except FileNotFoundError:
         raise MissingFileError(
             f"A run folder has a manifest.json; there is none in {folder}. Make a run with: bitmosaic cluster"
         ) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise FileFormatError(f"{path} cannot be read ({error}).") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise FileFormatError(f"{folder} is not a run folder: its manifest is not that of a run.")
@@ -155,9 +156,52 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise FileFormatError(
             f"{folder} is a run of version {manifest.get('version')!r}; this bitmosaic reads {VERSION}."
         )
-    if not isinstance(manifest.get("arguments"), dict) or not isinstance(manifest.get("seconds"), dict):
-        raise FileFormatError(f"{path} lacks a part. Was it changed by hand?")
+    wrong = next((key for key, is_right in _parts(manifest).items() if not is_right(manifest.get(key))), None)
+    if wrong is not None:
+        raise FileFormatError(f"{path} lacks a part, or has a wrong one: {wrong!r}. Was it changed by hand?")
     return manifest
+
+
+def _parts(manifest: dict[str, Any]) -> dict[str, Callable[[Any], bool]]:
+    """What the manifest must hold, after the stages that are done, and how each part is checked."""
+    parts: dict[str, Callable[[Any], bool]] = {
+        "begun": _is_text,
+        "bitmosaic": _is_text,
+        "arguments": lambda part: isinstance(part, dict),
+        "seconds": _are_figures,
+    }
+    done = manifest["seconds"] if isinstance(manifest.get("seconds"), dict) else {}
+    found: tuple[dict[str, Callable[[Any], bool]], ...] = (
+        {"images": _is_count, "skipped": _is_count},
+        {"view_weights": _are_figures, "iterations": _is_count},
+        {"sizes": _are_counts},
+        {"sheets": _is_count},
+    )
+    for number, stage_parts in enumerate(found):
+        if any(stage in done for stage in STAGES[number:]):  # a later stage needs what an earlier one has left
+            parts |= stage_parts
+    optional = {
+        "views_folder": lambda part: isinstance(part, str) and "\0" not in part,
+        "scores": _are_figures,
+        "how_many": lambda part: isinstance(part, dict) and _is_text(part.get("words")),
+    }
+    return parts | {key: is_right for key, is_right in optional.items() if key in manifest}
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, str) and part.isprintable() and bool(part)
+
+
+def _is_count(part: Any) -> bool:
+    return type(part) is int and 0 <= part < 2**48
+
+
+def _are_counts(part: Any) -> bool:
+    return isinstance(part, list) and all(map(_is_count, part))
+
+
+def _are_figures(part: Any) -> bool:
+    return isinstance(part, dict) and all(type(v) in (int, float) and -1e12 < v < 1e12 for v in part.values())
 
 
 def write_tables(folder, columns: dict[str, Any], stem: str = "clusters") -> None:

@@ -1,4 +1,4 @@
-"""Every thread of the numerics: fixed pieces of work, results taken in order.
+"""What the machine has, and every thread of the numerics: fixed pieces of work, results taken in order.
 
 BLAS runs on one thread inside a piece, so a piece gives the same bits whatever the number of threads; the
 caller adds the results up in the order of the pieces. Kernels release the GIL, hence plain threads.
@@ -25,6 +25,11 @@ def available_threads(n_threads: int | None = None) -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def machine_memory() -> int:
+    """Bytes of the machine's memory; 8 GB where it does not say."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
 
 
 @contextmanager

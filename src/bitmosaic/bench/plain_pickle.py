@@ -8,6 +8,7 @@ checked shape and length. (NumPy's own would also warn of its old self, from 2.4
 import io
 import pickle
 import pickletools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,10 @@ class _Reader(pickle.Unpickler):
 def read_pickle(content: bytes, file: str) -> dict[str, Any]:
     """The dict in a pickle, its keys as text; an array in it becomes a uint8 matrix. `file` is for messages."""
     try:
-        _check_memo(content)
-        value = _Reader(content, file).load()
+        with warnings.catch_warnings():  # of odd escapes in damaged text
+            warnings.simplefilter("ignore", DeprecationWarning)
+            _check_memo(content)
+            value = _Reader(content, file).load()
         if not isinstance(value, dict):
             raise ValueError(f"it holds a {type(value).__name__}, not a dict")
         texts = {key.decode() if isinstance(key, bytes) else str(key): item for key, item in value.items()}

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from bitmosaic.codes import cluster_bit_sums, hamming_distances, pack
+from bitmosaic.errors import FileFormatError
 from bitmosaic.explorer.edits import Edit, EditLog, in_force
 from bitmosaic.images import display_path
 from bitmosaic.metrics import clustering_scores
@@ -41,6 +42,7 @@ class Pictures:
             names = [str(name) for name in unique]
         paths = [display_path(path) for path in run.paths]
         codes = np.ascontiguousarray(run.column("codes"))
+        _check(run, codes)
         return cls(run, codes, None if equal else weights / weights.mean(), paths, names, class_of)
 
     def __len__(self) -> int:
@@ -57,6 +59,23 @@ class Pictures:
         """In bits, (n, c) float32."""
         threads = available_threads()
         return hamming_distances(codes, centers, self.bit_weights, threads).astype(np.float32)
+
+
+def _check(run: Run, codes: np.ndarray) -> None:
+    """Tables, model and views of a run folder were written together; what does not fit comes from elsewhere."""
+    labels, distances = run.column("labels"), run.column("distances")
+    known = (labels >= 0) & (labels < run.model.n_clusters_)
+    for name, fits in (
+        ("codes.npy", codes.shape[1] == run.model.cluster_centers_.shape[1]),
+        ("labels.npy", known.all()),
+        ("distances.npy", ((distances >= 0) & (distances < np.inf)).all()),
+        (run.views_folder.name, run.views.n_rows == len(codes)),
+    ):
+        if not fits:
+            raise FileFormatError(
+                f"All files of a run must belong together; {name} in {run.folder} does not fit the others. "
+                "Copy the run again from where it was made."
+            )
 
 
 class Clusters:

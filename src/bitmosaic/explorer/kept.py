@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.files import whole_file
+from bitmosaic.npy import load_npz
 from bitmosaic.run import Run
 from bitmosaic.threads import row_ranges
 
@@ -29,9 +30,9 @@ def kept(run: Run, name: str, arrays: tuple[str, ...]) -> list[np.ndarray] | Non
         with zipfile.ZipFile(path) as file:
             if sum(entry.file_size for entry in file.infolist()) > MOST_BYTES + MOST_A_PICTURE * len(codes):
                 return None
-        with np.load(path, allow_pickle=False) as stored:
-            found = {array: stored[array] for array in arrays}
-            of_these = bytes(stored["codes"]) == _fingerprint(codes)
+        stored = load_npz(path)
+        found = {array: stored[array] for array in arrays}
+        of_these = stored["codes"].tobytes() == _fingerprint(codes)
     except Exception:  # in however many ways a file can be damaged, what it held can be computed anew
         return None
     whole = all(array.dtype.kind in "iu" for array in found.values())

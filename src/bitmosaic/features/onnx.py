@@ -221,7 +221,10 @@ def _open(path: Path):
     options.log_severity_level = 4  # errors come as exceptions, not also on the terminal
     runtime.disable_telemetry_events()
     try:
-        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        # Names that are no UTF-8 are found when they are asked for.
+        session.get_inputs(), session.get_outputs(), session.get_modelmeta().custom_metadata_map
+        return session
     except Exception as error:  # ONNX Runtime's errors have no common class
         raise FileFormatError(
             f"ONNX Runtime {runtime.__version__} cannot load {path}: {_first_line(error)} "

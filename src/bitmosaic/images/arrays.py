@@ -6,9 +6,10 @@ import zlib
 import numpy as np
 from PIL import Image
 
-from bitmosaic.errors import DataTypeError, FileFormatError, InvalidDataError
+from bitmosaic.errors import DataTypeError, InvalidDataError
 from bitmosaic.images.decode import BadPictureError, fit, to_array
-from bitmosaic.images.source import ImageSource, display_path
+from bitmosaic.images.source import ImageSource
+from bitmosaic.npy import open_npy
 
 _RULE = "An array of pictures must be (n, height, width), or (n, height, width, channels) with 1, 3 or 4 channels"
 
@@ -77,10 +78,4 @@ def check_pictures(array: np.ndarray) -> None:
 
 
 def read_npy(path: str) -> ArraySource:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise FileFormatError(
-            f"A .npy file must hold a plain array; {display_path(path)} cannot be read: {error}. Write it with np.save."
-        ) from error
-    return ArraySource(array, path)
+    return ArraySource(open_npy(path), path)

@@ -19,6 +19,8 @@ LARGEST_FILE = 512 * 2**20
 
 TOO_LARGE = f"larger than {LARGEST_FILE // 2**20} MB"
 
+OUTSIDE = "its name leads out of the archive"
+
 _ORIENTATION = 0x0112
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,

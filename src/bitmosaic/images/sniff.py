@@ -65,6 +65,11 @@ def is_hidden(path: str) -> bool:
     return any(part.startswith(".") and part not in (".", "..") for part in path.split("/"))
 
 
+def leads_out(name: str) -> bool:
+    """Whether the name of an archive's member is that of a place outside, on any system: ../x, /x, C:\\x."""
+    return re.match(r"[/\\]|[A-Za-z]:[/\\]", name) is not None or ".." in re.split(r"[/\\]", name)
+
+
 def looks_cut(format_name: str, content: bytes) -> bool:
     """Whether a file that could not be decoded lacks its end. Only words hang on it."""
     match format_name:

@@ -19,8 +19,8 @@ from typing import IO, Any
 
 from bitmosaic.errors import FileFormatError
 from bitmosaic.files import megabytes
-from bitmosaic.images.decode import LARGEST_FILE, TOO_LARGE, BadPictureError
-from bitmosaic.images.sniff import HEAD_BYTES, has_picture_suffix, is_hidden, picture_format
+from bitmosaic.images.decode import LARGEST_FILE, OUTSIDE, TOO_LARGE, BadPictureError
+from bitmosaic.images.sniff import HEAD_BYTES, has_picture_suffix, is_hidden, leads_out, picture_format
 from bitmosaic.images.source import ImageSource, Piece, Progress, display_path, quiet
 
 OPENERS: dict[bytes, Any] = {b"\xfd7zXZ\x00": lzma.open, b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
@@ -44,6 +44,7 @@ class Place:
     size: int
     check: int
     refusal: str | None
+    wanted: int  # bytes to read: of what begins as no picture, only the beginning
 
 
 class TarSource(ImageSource):
@@ -88,6 +89,11 @@ class TarSource(ImageSource):
                 f"An archive must stay as it is while it is read; {display_path(self.name)} no longer is what was "
                 f"listed: {error}. Start again."
             ) from error
+        except MemoryError as error:
+            raise FileFormatError(
+                f"A member of a compressed archive is read whole, up to {LARGEST_FILE // 2**20} MB; there is no memory "
+                f"for one of {display_path(self.name)}. Unpack the archive into a folder."
+            ) from error
 
     def _members(self, positions: Sequence[int], piece_size: int) -> Iterator[Piece]:
         return super()._pieces(positions, piece_size)
@@ -120,8 +126,8 @@ class CompressedTarSource(TarSource):
                 content = None
                 if not place.refusal:
                     stream.seek(place.offset)
-                    content = stream.read(place.size)
-                    n_bytes += place.size
+                    content = stream.read(place.wanted)
+                    n_bytes += place.wanted
                 piece.append((i, content))
                 if len(piece) == piece_size or n_bytes >= PIECE_BYTES:
                     yield piece
@@ -220,15 +226,16 @@ def list_pictures(stream: Any, read_all: bool, report: Callable[[], None]) -> di
             if member.isdir() or is_hidden(name):
                 continue
             refusal = _refusal(member)
-            head, check = b"", int(member.mtime)
+            head, check, wanted = b"", int(member.mtime), member.size
             if refusal is None:
                 if read_all:
                     head, check = _checked(stream, member.size)
+                    wanted = member.size if picture_format(head) else len(head)
                 elif not has_picture_suffix(name):
                     head = stream.read(min(HEAD_BYTES, member.size))
             if has_picture_suffix(name) or picture_format(head):
                 places.pop(name, None)
-                places[name] = Place(member.offset_data, member.size, check, refusal)
+                places[name] = Place(member.offset_data, member.size, check, refusal, wanted)
     return places
 
 
@@ -244,6 +251,8 @@ def _checked(stream: Any, size: int) -> tuple[bytes, int]:
 
 def _refusal(member: tarfile.TarInfo) -> str | None:
     """Why a member is not read as a picture, or None."""
+    if leads_out(member.name):
+        return OUTSIDE
     if member.issym() or member.islnk():
         return "a link inside an archive is not followed"
     if not member.isreg():

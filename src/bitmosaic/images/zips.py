@@ -5,8 +5,8 @@ import threading
 import zipfile
 
 from bitmosaic.errors import FileFormatError
-from bitmosaic.images.decode import LARGEST_FILE, TOO_LARGE, BadPictureError
-from bitmosaic.images.sniff import HEAD_BYTES, has_picture_suffix, is_hidden, picture_format
+from bitmosaic.images.decode import LARGEST_FILE, OUTSIDE, TOO_LARGE, BadPictureError
+from bitmosaic.images.sniff import HEAD_BYTES, has_picture_suffix, is_hidden, leads_out, picture_format
 from bitmosaic.images.source import ImageSource, Progress, display_path, quiet
 
 
@@ -25,7 +25,7 @@ class ZipSource(ImageSource):
         members: dict[str, zipfile.ZipInfo] = {}
         for member in self._zip.infolist():
             name = member.filename.removeprefix("./")
-            if not member.is_dir() and not is_hidden(name):
+            if name and not name.endswith("/") and not is_hidden(name):
                 members.pop(name, None)
                 members[name] = member
         kept: dict[str, zipfile.ZipInfo] = {}
@@ -72,6 +72,8 @@ class ZipSource(ImageSource):
 
 def _refusal(member: zipfile.ZipInfo) -> str | None:
     """Why a member is not even opened, or None."""
+    if leads_out(member.filename):
+        return OUTSIDE
     if stat.S_ISLNK(member.external_attr >> 16):
         return "a link inside an archive is not followed"
     if member.flag_bits & 0x1:

@@ -1,6 +1,5 @@
 """How much of ψ(X) may stay in memory: the limit, less what the fit needs in any case."""
 
-import os
 import re
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ from bitmosaic.errors import ParameterError
 from bitmosaic.solver.kmeans import FITS_TO_ALL, SCORES
 from bitmosaic.solver.scan import rows_per_block
 from bitmosaic.solver.start import DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS, PAIRS, PLAIN_COLUMNS, WHITENED, plain_sample
+from bitmosaic.threads import machine_memory
 
 CLUSTERING = 24  # bytes for each row beside its code and label: labels and distances, of now, before, and the best
 _UNITS = {
@@ -27,7 +27,7 @@ _UNITS = {
 def parse_memory(limit):
     """ "512MB", "1.5 GiB" or a number of bytes -> bytes. None is a quarter of the machine's memory."""
     if limit is None:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 if hasattr(os, "sysconf") else 2**31
+        return machine_memory() // 4
     if not isinstance(limit, str):
         return int(limit)
     match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmgt]?i?)b?\s*", limit.lower())

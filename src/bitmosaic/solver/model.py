@@ -100,4 +100,6 @@ class Model:
     def is_sound(self):
         """Whether the numbers, whose types and shapes are right, can be computed with."""
         widths_are_sane = all(1e-30 < e.gamma < 1e30 and e.n_anchors > 0 for e in self.embeddings)
-        return widths_are_sane and all(bool(w.min() >= 0 and w.max() > 0) for w in (self.weights, self.bit_weights))
+        return widths_are_sane and all(
+            bool(w.min() >= 0 and 0 < w.max() < 1e30) for w in (self.weights, self.bit_weights)
+        )

@@ -125,12 +125,15 @@ def as_labels(values: Any) -> np.ndarray:
     if labels.size != max(labels.shape, default=0):
         raise InvalidDataError(f"Labels must be one value for each row, a vector; got shape {labels.shape}.")
     labels = labels.reshape(-1)
-    if labels.dtype.kind == "f" and np.all(np.isfinite(labels)) and np.all(labels == np.rint(labels)):
+    if labels.dtype.kind == "f" and np.all(np.abs(labels) < np.float64(2**62)) and np.all(labels == np.rint(labels)):
         return labels.astype(np.int64)
     if labels.dtype.kind == "b":
         return labels.astype(np.int64)
     if labels.dtype.kind == "S":
-        return np.char.decode(labels, "utf-8")
+        try:
+            return np.char.decode(labels, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InvalidDataError(f"Labels must be whole numbers or text in UTF-8; got others ({error}).") from error
     if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
         return labels.astype(str)
     if labels.dtype.kind == "O" and all(isinstance(label, int | np.integer) for label in labels):

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError
+from bitmosaic.files import read_json
+from bitmosaic.npy import load_npy, open_npy
 from bitmosaic.views import parts
 from bitmosaic.views.core import Views
 
@@ -37,24 +39,14 @@ def read_folder(folder: Path, bare: bool = False) -> Views:
         raise FileFormatError(
             f"A views folder holds one .npy file for each view; {folder} holds none. Is it the right folder?"
         )
-    labels = _read_labels(folder / LABELS) if not bare and (folder / LABELS).is_file() else None
+    labels = load_npy(folder / LABELS) if not bare and (folder / LABELS).is_file() else None
     paths = _read_paths(folder / PATHS) if not bare and (folder / PATHS).is_file() else None
-    return Views(tuple(file.stem for file in views), tuple(open_npy(file) for file in views), labels, paths)
+    return Views(tuple(file.stem for file in views), tuple(open_matrix(file) for file in views), labels, paths)
 
 
-def open_npy(path: Path) -> np.memmap:
+def open_matrix(path: Path) -> np.memmap:
     """The matrix in a .npy file as a memory map, read-only."""
-    try:
-        array = np.lib.format.open_memmap(path, mode="r")
-    except Exception as error:  # a damaged header makes NumPy raise anything, even TokenError
-        if "Python objects" in str(error):
-            raise FileFormatError(
-                f"{path} holds pickled objects, and these are refused because they can run code. "
-                "Save plain arrays of numbers."
-            ) from error
-        raise FileFormatError(
-            f"{path} is not a whole .npy file ({error}). It may be missing, cut or of another format: write it again."
-        ) from error
+    array = open_npy(path)
     if array.ndim != 2:
         raise FileFormatError(
             f"A view is a matrix of shape (n, d); {path} holds shape {array.shape}. Save it as a matrix."
@@ -64,8 +56,8 @@ def open_npy(path: Path) -> np.memmap:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
+        manifest = read_json(path)
+    except (ValueError, OSError) as error:
         raise FileFormatError(f"{path} is not a whole JSON file ({error}). Extract the views again.") from error
     if not isinstance(manifest, dict) or manifest.get("format") not in (FORMAT, parts.FORMAT):
         raise FileFormatError(f"The format in {path} must be {FORMAT!r}, and is not. Is it the right folder?")
@@ -87,7 +79,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 def _read_listed(folder: Path, manifest: dict[str, Any], bare: bool) -> Views:
     arrays = []
     for entry in manifest["views"]:
-        array = open_npy(folder / entry["file"])
+        array = open_matrix(folder / entry["file"])
         listed = [entry.get("shape"), entry.get("dtype"), manifest.get("n_rows")]
         if listed != [list(array.shape), array.dtype.str, array.shape[0]]:
             raise FileFormatError(
@@ -96,17 +88,9 @@ def _read_listed(folder: Path, manifest: dict[str, Any], bare: bool) -> Views:
                 f"{array.dtype.str}. Extract the views again."
             )
         arrays.append(array)
-    labels = _read_labels(folder / LABELS) if not bare and manifest.get("labels") else None
+    labels = load_npy(folder / LABELS) if not bare and manifest.get("labels") else None
     paths = _read_paths(folder / PATHS) if not bare and manifest.get("paths") else None
     return Views(tuple(entry.get("name") for entry in manifest["views"]), tuple(arrays), labels, paths)
-
-
-def _read_labels(path: Path) -> np.ndarray:
-    try:
-        with open(path, "rb") as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
-    except Exception as error:  # a damaged header makes NumPy raise anything, even TokenError
-        raise FileFormatError(f"{path} is not a whole .npy file ({error}). Write it again.") from error
 
 
 def _read_paths(path: Path) -> tuple[str, ...]:

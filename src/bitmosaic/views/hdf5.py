@@ -1,11 +1,16 @@
 """A matrix in an HDF5 file, read by rows and never whole."""
 
+import math
+import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from bitmosaic.errors import FileFormatError
+from bitmosaic.npy import refuse_larger_than_memory
 from bitmosaic.views.indexing import positions, runs
 
 _WINDOW_BYTES = 32 * 2**20  # at most so much is read at once to pick scattered rows from
@@ -31,7 +36,7 @@ class H5Rows:
     def __getitem__(self, rows: Any) -> np.ndarray:
         try:
             return self._read(rows) if isinstance(rows, slice) else self._pick(positions(rows, self.shape[0]))
-        except OSError as error:
+        except (OSError, RuntimeError, MemoryError, ValueError) as error:
             raise FileFormatError(
                 f"{self.dataset.file.filename}: rows of {self.dataset.name} cannot be read ({error}). "
                 "The file may be damaged or cut: copy or write it again."
@@ -59,6 +64,79 @@ def is_dataset(array: Any) -> bool:
     """Whether it is an h5py Dataset, asked without importing h5py."""
     h5py = sys.modules.get("h5py")
     return h5py is not None and isinstance(array, h5py.Dataset)
+
+
+def items_inside(group: Any) -> Iterator[tuple[str, Any]]:
+    """What a group holds by name. A link to another file is refused: nothing but the file itself is to be read."""
+    for name in group:
+        link = group.get(name, getlink=True)
+        if not _stays_inside(group, link):
+            raise FileFormatError(
+                f"{group.file.filename}: {name!r} is a link that leads to another file, and these are not followed. "
+                "Copy what it leads to into the file."
+            )
+        item = group.get(name)
+        if item is not None:  # a link that leads nowhere
+            yield name, checked(item)
+
+
+def checked(item: Any) -> Any:
+    """A group or dataset whose values lie in the file itself, in pieces that fit into memory."""
+    if is_dataset(item):
+        if item.is_virtual or item.external:
+            raise FileFormatError(
+                f"{item.file.filename}: the values of {item.name} lie in other files, and these are not read. "
+                "Copy them into the file."
+            )
+        if item.chunks:  # each is read whole
+            refuse_larger_than_memory(item.file.filename, math.prod(item.chunks) * item.dtype.itemsize)
+    return item
+
+
+def read_whole(dataset: Any) -> Any:
+    """All values of a dataset: labels, say."""
+    refuse_larger_than_memory(dataset.file.filename, math.prod(dataset.shape) * dataset.dtype.itemsize)
+    import h5py
+
+    if dataset.dtype.kind != "O" or h5py.check_string_dtype(dataset.dtype) is None:
+        return dataset[()]
+    _try_elsewhere(dataset)
+    return dataset.asstr()[()]
+
+
+def _try_elsewhere(dataset: Any) -> None:
+    """Read text of any length in another process first: HDF5 (2.0) never comes back from a damaged heap of texts."""
+    read = "import sys, h5py; h5py.File(sys.argv[1], 'r')[sys.argv[2]][()]"
+    place = os.path.abspath(dataset.file.filename)
+    try:
+        command = [sys.executable, "-c", read, place, dataset.name]
+        done = subprocess.run(command, capture_output=True, timeout=10 + dataset.size / 10**5, check=False)
+    except subprocess.TimeoutExpired:
+        done = None
+    if done is None or done.returncode:
+        raise FileFormatError(f"{place}: the text in {dataset.name} cannot be read. The file may be damaged: copy it.")
+
+
+def _stays_inside(group: Any, link: Any) -> bool:
+    """Whether a link leads to no other file. One within the file may pass others on its way."""
+    import h5py
+
+    if isinstance(link, h5py.SoftLink):
+        start, *names = link.path.split("/")
+        place = group.file if not start else group
+        for name in (start, *names):
+            if name in ("", "."):
+                continue
+            step = place.get(name, getlink=True) if name in place else None
+            if step is None:
+                return True  # it leads nowhere
+            if not isinstance(step, h5py.HardLink):
+                return False
+            place = place[name]
+            if is_dataset(place):
+                return True
+        return True
+    return isinstance(link, h5py.HardLink)
 
 
 def open_h5(path: Any) -> Any:

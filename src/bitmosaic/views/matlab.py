@@ -8,7 +8,8 @@ import numpy as np
 
 from bitmosaic.errors import FileFormatError, ViewMismatchError
 from bitmosaic.views.core import Rows, Views, as_labels, is_numeric
-from bitmosaic.views.hdf5 import H5Rows, is_dataset, open_h5
+from bitmosaic.views.hdf5 import H5Rows, checked, is_dataset, items_inside, open_h5, read_whole
+from bitmosaic.views.mat5 import dense, read_mat5
 from bitmosaic.views.naming import LABEL_NAMES
 
 _VIEW_NAMES = ("x", "data", "fea", "features", "views")
@@ -24,7 +25,7 @@ def read_mat(path: Path) -> Views:
     from `Y`, `truth`, `gt`, …. Cells may be N×d or d×N: the number of labels decides."""
     import h5py
 
-    variables = _load_hdf5(path) if h5py.is_hdf5(path) else _load_scipy(path)
+    variables = _load_hdf5(path) if h5py.is_hdf5(path) else _load_plain(path)
     labels = _find_labels(variables)
     names, cells = _find_views(path, variables)
     arrays = _upright(path, cells, None if labels is None else len(labels))
@@ -110,37 +111,32 @@ def _describe(value: Variable) -> str:
     return value if isinstance(value, str) else f"{'×'.join(map(str, value.shape))} {value.dtype}"
 
 
-def _load_scipy(path: Path) -> dict[str, Variable]:
+def _load_plain(path: Path) -> dict[str, Variable]:
+    """Version 5, or 4, which has zeros in its first four bytes."""
     from scipy.io import loadmat
 
     try:
-        loaded = loadmat(path)
-    except Exception as error:  # a damaged file makes SciPy raise anything, from TypeError to zlib.error
+        with path.open("rb") as file:
+            old = 0 in file.read(4)
+        loaded = loadmat(path) if old else read_mat5(path)
+        for name, value in loaded.items() if old else ():  # SciPy believes what a sparse one says of itself
+            loaded[name] = value if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+        return {name: value for name, value in loaded.items() if not name.startswith("__")}
+    except FileFormatError:
+        raise
+    except Exception as error:  # a damaged file raises anything, from KeyError to zlib.error
         raise FileFormatError(
             f"{path} is not a whole .mat file ({error}). It may be cut: copy it, or save it again."
         ) from error
-    return {name: _from_scipy(value) for name, value in loaded.items() if not name.startswith("__")}
-
-
-def _from_scipy(value: Any, depth: int = 0) -> Variable:
-    if hasattr(value, "toarray"):  # sparse
-        return value.toarray()
-    if not isinstance(value, np.ndarray):
-        return type(value).__name__
-    if value.dtype.names is not None:
-        return "a struct or object"
-    if value.dtype.kind == "O" and depth > 1:
-        return "a nested cell"
-    if value.dtype.kind == "O":
-        return [_from_scipy(cell, depth + 1) for cell in value.ravel(order="F")]
-    return value
 
 
 def _load_hdf5(path: Path) -> dict[str, Variable]:
     file = open_h5(path)
     try:
-        return {name: _from_hdf5(item) for name, item in file.items() if not name.startswith("#")}
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        return {name: _from_hdf5(item) for name, item in items_inside(file) if not name.startswith("#")}
+    except FileFormatError:
+        raise
+    except Exception as error:  # a damaged file makes h5py raise anything, from KeyError to UnicodeDecodeError
         raise FileFormatError(f"{path} cannot be read ({error}). It may be damaged: save it again.") from error
 
 
@@ -158,21 +154,18 @@ def _from_hdf5(item: Any, depth: int = 0) -> Variable:
         return f"an empty {kind}"
     if h5py.check_ref_dtype(item.dtype) is not None:
         # C order of the transposed array is MATLAB's column-by-column order.
-        cells = (item.file[ref] for ref in np.ravel(item[()]))
-        return [_from_hdf5(cell, depth + 1) for cell in cells] if depth < 2 else "a nested cell"
+        if depth:  # cells in cells in cells could go on for ever
+            return "a nested cell"
+        return [_from_hdf5(checked(item.file[ref]), depth + 1) for ref in np.ravel(read_whole(item))]
     if kind == "char" and item.ndim == 2:
-        return np.array(["".join(map(chr, row)) for row in item[()].T])
+        return np.array(["".join(map(chr, row)) for row in read_whole(item).T])
     if item.ndim == 2 and is_numeric(item.dtype):
         return H5Rows(item, transposed=True)
     return f"a {item.dtype} array"
 
 
 def _sparse(group: Any) -> np.ndarray:
-    from scipy.sparse import csc_matrix
-
-    n_rows, ends = int(group.attrs["MATLAB_sparse"]), group["jc"][()]
-    data = group["data"][()] if "data" in group else np.zeros(0)
-    rows = group["ir"][()] if "ir" in group else np.zeros(0, dtype=np.int64)
-    matrix = csc_matrix((data, rows, ends), shape=(n_rows, len(ends) - 1))
-    matrix.check_format(full_check=True)  # rows outside the matrix would be written outside of memory
-    return matrix.toarray()
+    parts = {name: read_whole(part) for name, part in items_inside(group) if is_dataset(part)}
+    n_rows, ends = int(group.attrs["MATLAB_sparse"]), parts["jc"]
+    data, rows = parts.get("data", np.zeros(0)), parts.get("ir", np.zeros(0, dtype=np.int64))
+    return dense(group.file.filename, (n_rows, len(ends) - 1), rows, ends, data)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError
+from bitmosaic.npy import refuse_larger_than_memory
 from bitmosaic.views.core import Views
 from bitmosaic.views.indexing import positions, runs
 from bitmosaic.views.naming import is_label_name, is_path_name
@@ -36,6 +37,11 @@ class ParquetFile:
             ) from error
         groups = range(self._file.metadata.num_row_groups)
         sizes = [self._file.metadata.row_group(group).num_rows for group in groups]
+        if not all(0 <= size < 2**40 for size in sizes) or sum(sizes) != self._file.metadata.num_rows:
+            raise FileFormatError(f"{path} has row groups of {sizes[:3]} rows, which cannot be. Write it again.")
+        for group in map(self._file.metadata.row_group, groups):  # each is read at once
+            least = 8 * group.num_rows * group.num_columns  # a few bytes may stand for any number of equal values
+            refuse_larger_than_memory(path, max(least, group.total_byte_size))
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])  # (groups + 1,)
 
     def read(self, columns: list[str], group: int | None = None) -> Any:
@@ -83,6 +89,12 @@ class ParquetRows:
 
     def _decode(self, group: int) -> np.ndarray:
         table = self._file.read(self._columns, group)
+        expected = int(self._file.starts[group + 1] - self._file.starts[group])
+        if table.num_rows != expected:
+            raise FileFormatError(
+                f"{self._file.path} must have the {expected} rows in row group {group} that it lists; it has "
+                f"{table.num_rows}. The file may be damaged: copy it, or write it again."
+            )
         block = np.full((table.num_rows, self.shape[1]), np.nan, self.dtype)
         if len(self._columns) > 1 or not _is_list(table.schema.field(self._columns[0]).type):
             for j, column in enumerate(self._columns):
@@ -151,7 +163,10 @@ def _whole_column(file: ParquetFile, name: str) -> np.ndarray:
     column = file.read([name]).column(name)
     if column.null_count:
         raise FileFormatError(f"{file.path}: column {name!r} needs a value in every row; {column.null_count} are null.")
-    return column.to_numpy(zero_copy_only=False) if _is_number(column.type) else np.array(column.to_pylist())
+    try:
+        return column.to_numpy(zero_copy_only=False) if _is_number(column.type) else np.array(column.to_pylist())
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{file.path}: column {name!r} must be text in UTF-8; it is not ({error}).") from error
 
 
 def _width(file: ParquetFile, name: str) -> int:

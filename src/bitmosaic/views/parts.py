@@ -22,6 +22,9 @@ FORMAT, VERSION = "bitmosaic-parts", 1
 GROUP_ROWS = 1024
 """Rows of a row group, which is read at once; a multiple of it makes blocks that share none."""
 
+MOST_ROWS = 2**33
+"""What a manifest may claim, since the list of row groups is made from it."""
+
 PATH, LABEL = "path", "label"
 _FACTS, _ODD_PATHS = b"bitmosaic", b"bitmosaic.paths"
 _OPEN_PARTS = 8
@@ -72,7 +75,7 @@ def part_facts(path: Path) -> dict[str, Any] | None:
     """What was written with a part; None where there is no whole part."""
     try:
         return json.loads(ParquetFile(path).schema.metadata[_FACTS]) if path.is_file() else None
-    except (BitmosaicError, TypeError, KeyError, ValueError):
+    except (BitmosaicError, TypeError, KeyError, ValueError, RecursionError):
         return None
 
 
@@ -104,10 +107,18 @@ def read_parts(folder: Path, manifest: dict[str, Any], bare: bool = False) -> Vi
 
 def _listed(folder: Path, manifest: dict[str, Any]) -> tuple[dict[str, int], list[int]]:
     try:
-        widths = {str(view["name"]): int(view["width"]) for view in manifest["views"]}
-        rows = [int(n) for n in manifest["parts"]]
-        if min(rows) < 0 or sum(rows) != manifest["n_rows"] or min(widths.values()) < 1:
+        widths = {str(view["name"]): view["width"] for view in manifest["views"]}
+        rows = list(manifest["parts"])
+        if not all(type(number) is int for number in (*widths.values(), *rows)):
+            raise ValueError("some are no whole numbers")
+        if (
+            min(rows) < 0
+            or sum(rows) != manifest["n_rows"]
+            or not 0 < min(widths.values()) <= max(widths.values()) < 2**31
+        ):
             raise ValueError("the numbers contradict each other")
+        if sum(rows) > MOST_ROWS:
+            raise ValueError(f"more than {MOST_ROWS:,} rows are not read")
     except (KeyError, TypeError, ValueError) as error:
         raise FileFormatError(
             f"{folder / 'manifest.json'} must list the width of each view and the rows of each part ({error}). "
@@ -145,11 +156,22 @@ class PartsFile(ParquetFile):
 
         def names_in(number: int) -> tuple[list[str], list[str]]:
             file = self._open(number)
-            table = file.read(columns)
-            paths = table.column(PATH).to_pylist()
-            for row, path in json.loads(file.schema.metadata[_ODD_PATHS]).items():
-                paths[int(row)] = path
-            return paths, table.column(LABEL).to_pylist() if labelled else []
+            try:
+                table = file.read(columns)
+                paths = table.column(PATH).to_pylist()
+                for row, path in json.loads(file.schema.metadata[_ODD_PATHS]).items():
+                    paths[int(row)] = path
+                labels = table.column(LABEL).to_pylist() if labelled else []
+                if not all(isinstance(text, str) for text in chain(paths, labels)):
+                    raise ValueError("some are no text")
+            except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+                if isinstance(error, FileFormatError):
+                    raise
+                raise FileFormatError(
+                    f"{file.path} must have a path for each row, and a label where there are some; it has not "
+                    f"({error}). Extract the views again."
+                ) from error
+            return paths, labels
 
         numbers = [number for number, n_rows in enumerate(self._rows) if n_rows]
         found = list(in_order(names_in, numbers, available_threads()))

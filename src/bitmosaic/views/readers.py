@@ -1,7 +1,6 @@
 """A path -> Views: which format it is, and the plain ones (.npy, .npz, HDF5)."""
 
 import os
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -11,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ViewMismatchError
+from bitmosaic.npy import load_npz
 from bitmosaic.views.core import Rows, Views, is_numeric
-from bitmosaic.views.folder import open_npy, read_folder
-from bitmosaic.views.hdf5 import H5Rows, is_dataset, open_h5
+from bitmosaic.views.folder import open_matrix, read_folder
+from bitmosaic.views.hdf5 import H5Rows, is_dataset, items_inside, open_h5, read_whole
 from bitmosaic.views.matlab import read_mat
 from bitmosaic.views.naming import is_label_name, is_path_name
 from bitmosaic.views.parquet import read_parquet
@@ -47,26 +47,12 @@ def read_views(path: str | os.PathLike[str], *, bare: bool = False) -> Views:
 
 
 def read_npy(path: Path) -> Views:
-    return Views(("view0",), (open_npy(path),))
+    return Views(("view0",), (open_matrix(path),))
 
 
 def read_npz(path: Path) -> Views:
     """Every matrix is a view; vectors called labels (or y, truth, gt, …) and paths are what they say."""
-    if not zipfile.is_zipfile(path):
-        raise FileFormatError(f"{path} is not a whole .npz file. It may be cut: copy it, or save it again.")
-    found: dict[str, Any] = {}
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            for name in archive.files:
-                found[name] = archive[name]
-    except Exception as error:  # a damaged archive makes NumPy raise anything, from BadZipFile to TokenError
-        if "allow_pickle" in str(error):
-            raise FileFormatError(
-                f"{path} holds pickled objects, and these are refused because they can run code. "
-                "Save plain arrays of numbers or strings."
-            ) from error
-        raise FileFormatError(f"{path} cannot be read ({error}). It may be cut: copy it, or save it again.") from error
-    return _sort_out(path, {name: array for name, array in found.items() if isinstance(array, np.ndarray)})
+    return _sort_out(path, load_npz(path))
 
 
 def read_hdf5(path: Path) -> Views:
@@ -74,15 +60,18 @@ def read_hdf5(path: Path) -> Views:
     file = open_h5(path)
     found: dict[str, Any] = {}
     try:
-        for group in (file, file.get("views")):
-            for name, item in group.items() if hasattr(group, "items") else ():
+        top = dict(items_inside(file))
+        for group in (top, dict(items_inside(top["views"])) if hasattr(top.get("views"), "items") else {}):
+            for name, item in group.items():
                 if not is_dataset(item):
                     continue
                 if name in found:
                     raise FileFormatError(f"{path} holds {name!r} twice, at the top and in 'views'. Rename one.")
                 is_matrix = item.ndim == 2 and is_numeric(item.dtype)
                 found[name] = H5Rows(item) if is_matrix else _small(name, item)
-    except (OSError, RuntimeError, KeyError) as error:
+    except FileFormatError:
+        raise
+    except Exception as error:  # a damaged file makes h5py raise anything, from KeyError to UnicodeDecodeError
         raise FileFormatError(f"{path} cannot be read ({error}). It may be damaged: write it again.") from error
     return _sort_out(path, found)
 
@@ -101,7 +90,7 @@ def _small(name: str, dataset: Any) -> Any:
     """A dataset that is no view: labels and paths are read, anything else is only described."""
     if not (is_label_name(name) or is_path_name(name)):
         return dataset
-    return dataset.asstr()[()] if dataset.dtype.kind == "O" else dataset[()]
+    return read_whole(dataset)
 
 
 def _sort_out(path: Path, found: dict[str, Any]) -> Views:

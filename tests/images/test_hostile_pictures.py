@@ -1,0 +1,220 @@
+"""Pictures and archives that mean harm: bombs, slivers, polyglots, rubbish in their metadata, names that lead out."""
+
+import io
+import struct
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+from image_files import SUFFIXES, encoded, half, patched, picture, png_claiming
+
+from bitmosaic.images import open_images
+
+SHOWN = picture()
+
+
+def read(tmp_path, content, max_side=64, name="a.jpg"):
+    """The picture, or the cause why there is none."""
+    (tmp_path / name).write_bytes(content)
+    (batch,) = open_images(tmp_path / name).batches(max_side=max_side)
+    return batch.images[0] if batch.images else batch.skipped[0][1].cause
+
+
+def tiff_claiming(width, height):
+    tiff = bytearray(encoded(SHOWN, "TIFF"))
+    at = struct.unpack_from("<I", tiff, 4)[0]
+    for entry in range(struct.unpack_from("<H", tiff, at)[0]):
+        place = at + 2 + 12 * entry
+        tag = struct.unpack_from("<H", tiff, place)[0]
+        if tag in (256, 257):
+            struct.pack_into("<HII", tiff, place + 2, 4, 1, width if tag == 256 else height)
+    return bytes(tiff)
+
+
+def webp_claiming(side):
+    content = encoded(SHOWN, "WEBP", lossless=True)
+    at = content.index(b"VP8L") + 9
+    bits = int.from_bytes(content[at : at + 4], "little") >> 28 << 28
+    return patched(content, at, (bits | (side - 1) | (side - 1) << 14).to_bytes(4, "little"))
+
+
+BOMBS = {
+    "PNG": png_claiming(60_000, 60_000),
+    "GIF": patched(encoded(SHOWN, "GIF"), 6, b"\xff\xff\xff\xff"),
+    "TIFF": tiff_claiming(60_000, 60_000),
+    "WEBP": webp_claiming(16_384),
+    "BMP": patched(encoded(SHOWN, "BMP"), 18, struct.pack("<ii", 60_000, 60_000)),
+    "PPM": b"P6 60000 60000 255\n" + bytes(1000),
+    "JPEG": patched(
+        encoded(SHOWN, "JPEG"), encoded(SHOWN, "JPEG").index(b"\xff\xc0") + 5, struct.pack(">HH", 60_000, 60_000)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_of_every_format_is_refused_by_its_size(tmp_path, name):
+    cause = read(tmp_path, BOMBS[name])
+    assert isinstance(cause, str)
+    assert cause.startswith("decompression bomb") or (name == "WEBP" and "damaged" in cause)
+
+
+@pytest.mark.parametrize("shape", [(1, 100_000), (100_000, 1), (1, 60_000), (60_000, 1)])
+def test_a_sliver_is_a_picture_like_others(tmp_path, shape):
+    pixels = np.full((*shape, 3), 77, np.uint8)
+    pixels[: shape[0] // 2 + 1, : shape[1] // 2] = 200
+    small = read(tmp_path, encoded(pixels))
+    assert small.shape == (64, 64, 3)
+    assert {small.min(), small.max()} <= set(range(70, 210))
+    if max(shape) < 65_500:
+        assert read(tmp_path, encoded(pixels, "JPEG")).shape == (64, 64, 3)
+    np.testing.assert_array_equal(read(tmp_path, encoded(pixels), max_side=None), pixels)
+
+
+@pytest.mark.parametrize("name", SUFFIXES)
+def test_a_cut_file_of_every_format_is_called_so(tmp_path, name):
+    assert read(tmp_path, half(name)) == "cut short"
+
+
+@pytest.mark.parametrize("tail", ["zip", "html"])
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "GIF"])
+def test_a_polyglot_is_the_picture_that_it_begins_as(tmp_path, name, tail):
+    content = encoded(SHOWN, name)
+    if tail == "zip":
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("../other.png", encoded(picture(1)))
+        content += file.getvalue()
+        assert zipfile.is_zipfile(io.BytesIO(content))
+    else:
+        content += b"<script>alert(1)</script>"
+    plain = read(tmp_path, encoded(SHOWN, name))
+    for path in ("a.jpg", "a.zip", "a.html"):
+        np.testing.assert_array_equal(read(tmp_path, content, name=path), plain)
+
+
+def exif(entries, after=0, order="<"):
+    """An EXIF block of (tag, type, count, value) entries."""
+    head = b"Exif\0\0" + (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", 8)
+    body = b"".join(struct.pack(order + "HHII", *entry) for entry in entries)
+    return head + struct.pack(order + "H", len(entries)) + body + struct.pack(order + "I", after)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        exif([(0x0112, 3, 1, 99)]),  # no such orientation
+        exif([(0x0112, 3, 1, 0)]),
+        exif([(0x0112, 2, 2**32 - 1, 4)]),  # text of 4 GB
+        exif([(0x0112, 5, 2**31, 2**31)]),
+        exif([(0x0112, 12, 9, 2**32 - 1)], order=">"),
+        exif([(0x8769, 4, 1, 8)], after=8),  # directories that hold themselves
+        exif([(0x8769, 4, 1, 8), (0x8825, 4, 1, 8), (0xA005, 4, 1, 8)] * 50, after=8),
+        exif([(tag, 7, 2**28, 8) for tag in range(60_000, 65_000)])[:60_000],
+        b"Exif\0\0",
+        b"Exif\0\0II*\0\xff\xff\xff\xff",
+        b"Exif\0\0" + b"\xff" * 300,
+    ],
+)
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP"])
+def test_rubbish_in_exif_changes_nothing(tmp_path, name, block):
+    plain = read(tmp_path, encoded(SHOWN, name))
+    np.testing.assert_array_equal(read(tmp_path, encoded(SHOWN, name, exif=block)), plain)
+
+
+@pytest.mark.parametrize("profile", [b"\0" * 200, b"\xff" * 4000, struct.pack(">I", 2**32 - 1) * 60])
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_rubbish_in_a_colour_profile_changes_nothing(tmp_path, name, profile):
+    plain = read(tmp_path, encoded(SHOWN, name))
+    np.testing.assert_array_equal(read(tmp_path, encoded(SHOWN, name, icc_profile=profile)), plain)
+
+
+def test_a_tiff_whose_directories_lead_in_a_circle_ends(tmp_path):
+    content = encoded(SHOWN, "TIFF")
+    at = struct.unpack_from("<I", content, 4)[0]
+    end = at + 2 + 12 * struct.unpack_from("<H", content, at)[0]
+    np.testing.assert_array_equal(read(tmp_path, patched(content, end, struct.pack("<I", at))), SHOWN)
+
+
+# ---- archives
+
+
+@pytest.mark.parametrize("name", ["../a.png", "x/../../a.png", "/etc/a.png", "C:\\a.png", "\\\\host\\a.png"])
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
+def test_a_member_whose_name_leads_out_is_refused_by_name(tmp_path, kind, name):
+    path, content = tmp_path / f"made.{kind}", encoded(SHOWN)
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(name, content)
+            archive.writestr("b..c.png", content)
+    else:
+        with tarfile.open(path, "w:gz" if kind == "tar.gz" else "w") as archive:
+            for member in map(tarfile.TarInfo, (name, "b..c.png")):
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    source = open_images(path)
+    (batch,) = source.batches()
+    assert [(s.path, s.cause) for _, s in batch.skipped] == [(source.paths[0], "its name leads out of the archive")]
+    assert len(batch.images) == 1
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_member_without_a_name_is_passed_over(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("x", b"GIF89a")
+        archive.writestr("b.png", encoded(SHOWN))
+    content = (tmp_path / "a.zip").read_bytes()
+    at = content.index(b"PK\1\2")
+    nameless = patched(content, at + 28, b"\0\0\1\0")  # its name has become an extra field
+    (tmp_path / "a.zip").write_bytes(nameless)
+    assert open_images(tmp_path / "a.zip").paths == ("b.png",)
+
+
+UNDER_A_LIMIT = """
+import resource, sys
+from bitmosaic.images import open_images
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 400 * 2**20,) * 2)
+for batch in open_images(sys.argv[1]).batches(n_threads=1):
+    print(len(batch.images), [skipped.cause for _, skipped in batch.skipped])
+"""
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz", "nested"])
+def test_gigabytes_of_zeros_are_refused_without_the_memory(tmp_path, kind):
+    """Half a GB, and a GB, that take a few MB in the archive; nested archives are not opened at all."""
+    path, zeros, good = tmp_path / f"bomb.{kind.replace('nested', 'zip')}", 2**30, encoded(SHOWN)
+    block = bytes(2**24)
+    if kind == "tar.gz":
+        with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+            member = tarfile.TarInfo("bomb.png")
+            member.size = zeros // 2
+            archive.addfile(member, _Zeros())
+            small = tarfile.TarInfo("good.png")
+            small.size = len(good)
+            archive.addfile(small, io.BytesIO(good))
+        expected = "not an image"
+    else:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            if kind == "zip":
+                with archive.open("bomb.png", "w", force_zip64=True) as file:
+                    for _ in range(zeros // len(block)):
+                        file.write(block)
+            else:
+                inner = io.BytesIO()
+                with zipfile.ZipFile(inner, "w") as nested:
+                    nested.writestr("a.png", good)
+                archive.writestr("inner.zip", inner.getvalue())
+            archive.writestr("good.png", good)
+        expected = "larger than 512 MB" if kind == "zip" else ""
+    done = subprocess.run([sys.executable, "-c", UNDER_A_LIMIT, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("1 [")
+    assert expected in done.stdout
+
+
+class _Zeros:
+    def read(self, size):
+        return bytes(size)

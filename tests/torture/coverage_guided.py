@@ -1,0 +1,50 @@
+"""As fuzzing.py, with atheris to choose the inputs: ``python -m torture.coverage_guided FOLDER SECONDS SEED READER``
+
+atheris keeps what reaches new lines of bitmosaic, and of the readers in Python below it, and changes that further: half
+of the time by the mutants of formats, which know where the checksums are.
+"""
+
+import sys
+from pathlib import Path
+
+import atheris
+import numpy as np
+
+with atheris.instrument_imports(
+    include=["bitmosaic", "zipfile", "tarfile", "pickletools", "numpy.lib._format_impl", "PIL"],
+    exclude=["bitmosaic.kernels", "bitmosaic.table_kernels", "bitmosaic.neighbour_kernels", "bitmosaic.features"],
+    enable_loader_override=False,
+):
+    from torture.fuzzing import SECONDS_EACH, Fuzzing, limit_memory
+    from torture.mutants import mutant
+
+
+def main(folder, seconds, seed, *readers):
+    folder, (reader,) = Path(folder), readers
+    fuzzing = Fuzzing(folder, reader)
+    corpus = folder / "corpus"
+    corpus.mkdir(exist_ok=True)
+    for number, target in enumerate(fuzzing.targets):
+        for i, content in enumerate(target.contents):
+            (corpus / f"{reader}-{number}-{i}").write_bytes(bytes([number]) + content)
+
+    def attempt(data: bytes) -> None:
+        if data:
+            fuzzing.attempt(data[0] % len(fuzzing.targets), data[1:])
+
+    def change(data: bytes, max_size: int, seed: int) -> bytes:
+        rng = np.random.default_rng(seed)
+        target = fuzzing.targets[data[0] % len(fuzzing.targets)]
+        if rng.random() < 0.5:
+            return data[:1] + mutant(rng, target.name, [data[1:]])[: max_size - 1]
+        return data[:1] + atheris.Mutate(data[1:], max_size - 1)
+
+    limit_memory()
+    options = [f"-max_total_time={int(float(seconds))}", f"-timeout={SECONDS_EACH}", f"-seed={int(seed) + 1}"]
+    options += ["-rss_limit_mb=0", "-max_len=100000", "-print_final_stats=0", "-verbosity=0", str(corpus)]
+    atheris.Setup([sys.argv[0], *options], attempt, custom_mutator=change)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,98 @@
+"""A process of its own that reads mutants for some seconds: ``python -m torture.fuzzing FOLDER SECONDS SEED READER…``
+
+It may use so much memory more than after reading every valid file, and so many seconds for one input; beyond that it
+dies, and whoever started it counts that. FOLDER/work has what was found (journal.jsonl) and the last input.
+"""
+
+import faulthandler
+import json
+import resource
+import signal
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from bitmosaic.errors import BitmosaicError
+from torture.mutants import mutant
+from torture.readers import targets
+
+ALLOWANCE = 2**30  # bytes
+SECONDS_EACH = 20
+
+
+class Fuzzing:
+    """Tries inputs on the targets of one reader, and writes down what they did."""
+
+    def __init__(self, folder: Path, reader: str):
+        self.work = folder / "work"
+        self.targets = [target for target in targets(folder / "seeds") if target.reader == reader]
+        self.reader, self.tried, self.seen = reader, 0, set()
+        for target in self.targets:
+            for content in target.contents:
+                target.attempt(content, self.work)  # a valid file is read
+
+    def attempt(self, number: int, content: bytes) -> None:
+        target = self.targets[number]
+        self.tried += 1
+        head = json.dumps([self.reader, target.name, self.tried]).encode()
+        (self.work / "last").write_bytes(head + b"\n" + content)
+        signal.alarm(SECONDS_EACH)  # nobody handles it: it ends the process, whatever that does
+        problem = problem_of(lambda: target.attempt(content, self.work))
+        signal.alarm(0)
+        if problem is not None and problem not in self.seen:
+            self.seen.add(problem)
+            kept = self.work.parent / f"find-{len(list(self.work.parent.glob('find-*')))}"
+            kept.write_bytes((self.work / "last").read_bytes())
+            self._note(find=f"{target.name} {kept.name}: {problem}")
+
+    def done(self) -> None:
+        self._note(tried=self.tried)
+
+    def _note(self, **facts) -> None:
+        with open(self.work / "journal.jsonl", "a") as journal:
+            print(json.dumps({"reader": self.reader} | facts), file=journal)
+
+
+def problem_of(attempt) -> str | None:
+    """What a reader did that it must not do: raise another error than ours, or warn of its own mistakes."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            attempt()
+        except BitmosaicError:
+            pass
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            ours = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames if "bitmosaic" in frame.filename]
+            return f"{type(error).__name__} at {' < '.join(reversed(ours[-3:]))}: {str(error)[:200]}"
+    for warning in warned:
+        if not issubclass(warning.category, UserWarning | ResourceWarning):
+            return f"{warning.category.__name__} at {Path(warning.filename).name}:{warning.lineno}: {warning.message}"
+    return None
+
+
+def limit_memory() -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + ALLOWANCE, used + ALLOWANCE))
+
+
+def main(folder, seconds, seed, *readers):
+    faulthandler.enable()
+    rng = np.random.default_rng(int(seed))
+    fuzzings = [Fuzzing(Path(folder), reader) for reader in readers]
+    limit_memory()
+    for fuzzing in fuzzings:
+        end = time.monotonic() + float(seconds)
+        while time.monotonic() < end:
+            number = int(rng.integers(len(fuzzing.targets)))
+            target = fuzzing.targets[number]
+            fuzzing.attempt(number, mutant(rng, target.name, target.contents))
+        fuzzing.done()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,77 @@
+"""Files that mean harm: every reader gets mutants of valid files, and must read them or refuse them in one sentence.
+
+Where atheris is installed, it chooses what to try by the code that it reaches; the mutants are the same. Both run in
+processes of their own, with so much memory and so much time for each input (fuzzing.py).
+"""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+from torture.fuzzing import ALLOWANCE, SECONDS_EACH
+from torture.readers import targets
+from torture.seeds import write_seeds
+from torture.tally import Tally
+
+TESTS = Path(__file__).parents[1]
+GUIDED = importlib.util.find_spec("atheris") is not None
+MOST_DEATHS = 5  # of one reader; more would say nothing new
+
+
+def tallies(effort):
+    with tempfile.TemporaryDirectory(prefix="bitmosaic-hostile-") as folder:
+        (Path(folder) / "seeds").mkdir()
+        (Path(folder) / "work").mkdir()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The number of clusters is not clear")
+            write_seeds(Path(folder) / "seeds")
+        readers = list(dict.fromkeys(target.reader for target in targets(Path(folder) / "seeds")))
+        # Together they load bitmosaic once; in the long form each has a process of its own, and both engines.
+        engines = ["fuzzing", "coverage_guided"] if effort.whole and GUIDED else ["fuzzing"]
+        for group in [[reader] for reader in readers] if effort.whole else [readers]:
+            found = {reader: _tally(reader, engines) for reader in group}
+            for engine in engines:
+                _fuzz(Path(folder), engine, effort.seconds if effort.whole else effort.seconds / 2, found)
+            yield from found.values()
+
+
+def _tally(reader, engines):
+    how = "; also guided by coverage" if len(engines) > 1 else ""
+    return Tally(f"mutants of {reader} files, {ALLOWANCE / 2**30:g} GB and {SECONDS_EACH} s each{how}")
+
+
+def _fuzz(folder, engine, seconds, found):
+    """Run an engine on some readers, and again on those that are left where it dies."""
+    left, seed, deaths = list(found), 0, 0
+    while left and deaths < MOST_DEATHS:
+        command = [sys.executable, "-m", f"torture.{engine}", str(folder), str(seconds), str(seed), *left]
+        places = [str(TESTS), str(TESTS / "images"), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        journal, last = folder / "work" / "journal.jsonl", folder / "work" / "last"
+        for note in map(json.loads, journal.read_text().splitlines() if journal.exists() else ()):
+            if "find" in note:
+                found[note["reader"]].crashes.append(note["find"])
+            else:
+                found[note["reader"]].tried += note["tried"]
+                left.remove(note["reader"])
+        journal.unlink(missing_ok=True)
+        reader, name, tried = json.loads(last.read_bytes().partition(b"\n")[0]) if last.exists() else (left[0], "", 0)
+        if reader in left:  # it died, or atheris ended it
+            found[reader].tried += tried
+            if not done.returncode:
+                left.remove(reader)
+        if done.returncode:
+            deaths, seed = deaths + 1, seed + 1
+            found[left[0]].crashes.append(f"{name} {_last_words(done)}")
+
+
+def _last_words(done):
+    how = f"died of {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"ended with {done.returncode}"
+    return f"{how}: {' | '.join(done.stderr.splitlines()[-12:])[:800]}"

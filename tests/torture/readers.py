@@ -1,0 +1,155 @@
+"""Every reader of files that others may have made, and what is done with what it gives: that must not fail either."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bitmosaic import HSIC, BinaryKMeans, pipeline
+from bitmosaic.bench.cifar import read_cifar
+from bitmosaic.explorer.export import export_table
+from bitmosaic.explorer.pages import Pages
+from bitmosaic.features.onnx import OnnxExtractor
+from bitmosaic.images import open_images, quiet
+from bitmosaic.run import Run
+from bitmosaic.views import read_rows, read_views
+
+SAMPLE = 8  # rows and pictures that are looked at
+
+
+def read_model(path):
+    if "kmeans" in path.name:
+        model = BinaryKMeans.load(path)
+        model.predict(np.zeros((3, model.n_features_in_), model.cluster_centers_.dtype))
+        return
+    model = HSIC.load(path)
+    rng = np.random.default_rng(0)
+    rows = {
+        name: rng.normal(size=(3, width)).astype(np.float32)
+        for name, width in zip(model.view_names_, model._model.widths, strict=True)
+    }
+    model.nearest(rows)
+    model.predict(list(rows.values()))
+
+
+def use_views(views):
+    repr(views)
+    for array in views.arrays:
+        n = views.n_rows
+        some = np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(np.int64))
+        if array.shape[1] < 10**5:  # a lazy matrix may claim any width; a fit would ask for its memory first
+            read_rows(array, slice(0, SAMPLE))
+            read_rows(array, some)
+    assert views.labels is None or len(views.labels) == views.n_rows
+    assert views.paths is None or all(isinstance(path, str) for path in views.paths)
+
+
+def read_views_from(path):
+    use_views(read_views(path))
+
+
+def read_run(folder):
+    run = Run(folder)
+    if not run.done("tables"):
+        return
+    pages = Pages(run)
+    answers = [pages.overview(), pages.all_clusters(), pages.outliers(0, 9), pages.search("a"), pages.picture(0)]
+    answers += [pages.neighbours(0, 5)]
+    for number in pages.clusters.numbers:
+        answers += [pages.cluster(number), pages.cluster_rows(number, 0, 9), pages.cluster_views(number)]
+    for job in (pages.places, pages.duplicate_groups):
+        job._result = job._work(quiet)
+    answers += [pages.map(), pages.duplicates(0, 9)]
+    json.dumps(answers)
+    pages.thumbnails.many(range(3))
+    export_table(pages.clusters, folder / "export.csv")
+    pipeline.run_views(run)
+    for labels in ("folder", folder / "true.csv", folder / "true.npy"):
+        pipeline.evaluate(run, labels)
+
+
+def read_pictures(path):
+    source = open_images(path)
+    for batch in source.batches(4, max_side=64, n_threads=1):
+        for image in batch.images:
+            assert (image.dtype, image.shape[2:]) == (np.uint8, (3,))
+            assert max(image.shape) <= 64
+        for _, skipped in batch.skipped:
+            assert "\n" not in skipped.cause
+        if batch.positions.size and batch.positions[-1] > SAMPLE:
+            break
+    len(source), source.labels(), source.fingerprint(0)
+
+
+def read_onnx(path):
+    OnnxExtractor(path)(np.zeros((2, 8, 8, 3), np.uint8))
+
+
+def read_batch(path):
+    source = read_cifar(path)
+    source.labels(), source.read(0)
+
+
+# By the name of the folder with its seeds. For a folder one file is changed at a time, for the others the file itself.
+FILES = {
+    "model": read_model,
+    "views file": read_views_from,
+    "picture": read_pictures,
+    "archive": read_pictures,
+    "onnx": read_onnx,
+    "pickle": read_batch,
+}
+FOLDERS = {"run": read_run, "views folder": read_views_from, "parts folder": read_views_from}
+# What of a run is read back; the rest is for people.
+RUN_FILES = (
+    *("manifest.json", "codes.npy", "labels.npy", "distances.npy", "model.safetensors", "edits.jsonl", "map.npz"),
+    *("duplicates.npz", "thumbnails.sqlite", "true.csv", "true.npy"),
+)
+
+
+@dataclass
+class Target:
+    """One kind of file of one reader: its valid contents, and how to read another in its place."""
+
+    reader: str  # a line of the table
+    name: str
+    contents: list[bytes]
+    read: Callable[[Path], None]
+    home: Path | None = None  # the folder in which it stands
+
+    def attempt(self, content: bytes, work: Path) -> None:
+        """Read `content` where a file of this kind stands."""
+        if self.home is None:
+            (work / self.name).write_bytes(content)
+            self.read(work / self.name)
+            return
+        folder = work / self.reader
+        if not folder.exists():
+            shutil.copytree(self.home, folder)
+        (folder / self.name).write_bytes(content)
+        try:
+            self.read(folder)
+        finally:
+            shutil.copy(self.home / self.name, folder / self.name)
+
+
+def targets(seeds: Path) -> list[Target]:
+    """All kinds of files, from the folder that `write_seeds` has filled."""
+    found = []
+    for what, read in FILES.items():
+        kinds: dict[str, list[Path]] = {}
+        for path in sorted((seeds / what).iterdir()):
+            kinds.setdefault(path.name.partition(".")[2], []).append(path)
+        for kind, paths in kinds.items():
+            reader = f"{what} .{kind}" if what == "views file" else what
+            found.append(Target(reader, paths[0].name, [path.read_bytes() for path in paths], read))
+    for what, read in FOLDERS.items():
+        home = seeds / what
+        for path in sorted(path for path in home.rglob("*") if path.is_file() and not path.name.startswith(".")):
+            name = path.relative_to(home).as_posix()
+            if what != "run" or name in RUN_FILES or (name.startswith("views/") and path.suffix != ".csv"):
+                found.append(Target(what, name, [path.read_bytes()], read, home))
+    return found

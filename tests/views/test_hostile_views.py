@@ -1,0 +1,277 @@
+"""Views files that mean harm, by hand: what they claim is not believed, what they name is not read, nothing is run."""
+
+import io
+import json
+import struct
+import zipfile
+import zlib
+from contextlib import suppress
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.io
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bitmosaic import npy
+from bitmosaic.errors import BitmosaicError, FileFormatError
+from bitmosaic.views import Views, read_rows, read_views, write_views
+from bitmosaic.views.parts import part_path, write_part, write_parts_manifest
+from mat_files import write_v73
+
+MATRIX = np.random.default_rng(0).normal(size=(12, 5))
+
+
+class Payload:
+    """Unpickled, it leaves a trace."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def __reduce__(self):
+        return open, (str(self.trace), "w")
+
+
+def npy_claiming(descr, shape, data=b"\0" * 80):
+    header = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
+
+
+# ---- .npy and .npz
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_pickled_objects_are_refused_and_not_run(tmp_path, suffix):
+    objects = np.array([[Payload(tmp_path / "trace")]], object)
+    if suffix == "npy":
+        np.save(tmp_path / "a.npy", objects, allow_pickle=True)
+    else:
+        np.savez(tmp_path / "a.npz", a=objects)
+    with pytest.raises(FileFormatError, match="pickled objects, and these are refused because they can run code"):
+        read_views(tmp_path / f"a.{suffix}")
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize(
+    ("descr", "shape"),
+    [
+        ("<U0", "(-1,)"),  # NumPy divides by its length
+        ("<U0", "(3, 99999999999)"),
+        ("<f8", "(4611686018427387904, 4)"),  # an overflow
+        ("<f8", "(99999999999, 1)"),
+        ("<f8", "(0, 9223372036854775807, 9)"),
+        ("<f8", "(5.0, 20)"),
+        ("<f8", "(" * 300),
+        ("f8,f8", "(2, 2)"),
+        ("(9999999,9999999)f8", "(1, 1)"),
+        ("\\@", "(2, 5)"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_a_header_that_lies_is_refused(tmp_path, suffix, descr, shape):
+    content = npy_claiming(descr, shape)
+    if suffix == "npz":
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("a.npy", content)
+        content = file.getvalue()
+    (tmp_path / f"a.{suffix}").write_bytes(content)
+    with pytest.raises(FileFormatError, match=f"is not a whole .{suffix} file"):
+        read_views(tmp_path / f"a.{suffix}")
+
+
+@pytest.mark.parametrize("header", ["{'shape':(12L, 5L) ,'fortran_order':False,'descr':'<f8'}", '{"descr": "<f8", %s}'])
+def test_headers_of_other_writers_are_read(tmp_path, header):
+    header = header.replace("%s", '"fortran_order": False, "shape": (12, 5)').encode() + b"   \n"
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\2\0" + struct.pack("<I", len(header)) + header + MATRIX.tobytes())
+    np.testing.assert_array_equal(read_views(tmp_path / "a.npy")["view0"], MATRIX)
+
+
+def test_what_would_not_fit_into_memory_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "bomb.npz", a=np.zeros((1000, 1000)))
+    scipy.io.savemat(tmp_path / "bomb.mat", {"X": np.zeros((1000, 1000))}, do_compression=True)
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**20)
+    for name in ("bomb.npz", "bomb.mat"):
+        assert (tmp_path / name).stat().st_size < 2**16
+        with pytest.raises(FileFormatError, match="must be at most half of the memory"):
+            read_views(tmp_path / name)
+
+
+def test_text_of_numbers_that_are_no_characters_is_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", hog=MATRIX, y=np.full(12, 2**31, np.uint32).view("<U1"))
+    with pytest.raises(FileFormatError, match="numbers that are no characters"):
+        read_views(tmp_path / "a.npz")
+
+
+# ---- .mat
+
+
+def mat5(*elements):
+    return b"MATLAB 5.0 MAT-file".ljust(124) + b"\0\1IM" + b"".join(elements)
+
+
+def element(kind, content):
+    return struct.pack("<II", kind, len(content)) + content + b"\0" * (-len(content) % 8)
+
+
+def matrix(flags, dims, name, *parts):
+    head = element(6, struct.pack("<II", flags, 0)) + element(5, struct.pack(f"<{len(dims)}i", *dims))
+    return element(14, head + element(1, name) + b"".join(parts))
+
+
+REAL = element(9, MATRIX.T.tobytes())
+
+
+def test_a_mat_file_made_by_hand_is_read(tmp_path):
+    (tmp_path / "a.mat").write_bytes(mat5(matrix(6, (12, 5), b"X", REAL)))
+    np.testing.assert_array_equal(read_views(tmp_path / "a.mat")["view0"], MATRIX)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        matrix(6, (2**31 - 1, 2**31 - 1), b"X", REAL),
+        matrix(6, (-12, -5), b"X", REAL),
+        matrix(6, (12, 5), b"X", struct.pack("<II", 9, 2**32 - 1)),
+        matrix(6, (12, 5), b"X"),
+        matrix(1, (2**20, 2**20), b"X", matrix(6, (12, 5), b"", REAL)),
+        matrix(5, (9, 2), b"X", element(5, b"\xff\xff\xff\x7f" * 2), element(5, b"\0\0\0\0\1\0\0\0\2\0\0\0"), REAL),
+        matrix(5, (9, 2), b"X", element(5, bytes(8)), element(5, b"\0\0\0\0\xff\xff\xff\x7f\2\0\0\0"), REAL),
+        matrix(5, (2**31 - 1, 2), b"X", element(5, bytes(8)), element(5, bytes(12)), REAL),
+        element(15, zlib.compress(b"\x0e\0\0\0\xff\xff\xff\xff" + bytes(80))),
+        element(15, zlib.compress(matrix(6, (12, 5), b"X", REAL))[:-20]),
+        b"\x0e\0\xff\xff" * 9,
+    ],
+)
+def test_a_mat_file_that_lies_is_refused(tmp_path, variable, monkeypatch):
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**30)
+    (tmp_path / "a.mat").write_bytes(mat5(variable))
+    with pytest.raises(FileFormatError):
+        read_views(tmp_path / "a.mat")
+
+
+def test_cells_that_hold_themselves_end(tmp_path):
+    write_v73(tmp_path / "a.mat", {"Y": np.arange(12)})
+    with h5py.File(tmp_path / "a.mat", "r+") as file:
+        cell = file.create_dataset("X", (1, 1), h5py.ref_dtype)
+        cell[0, 0] = cell.ref
+        cell.attrs["MATLAB_class"] = np.bytes_("cell")
+    with pytest.raises(FileFormatError, match="nested cell"):
+        read_views(tmp_path / "a.mat")
+
+
+# ---- HDF5
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.mat"])
+def test_an_hdf5_file_cannot_make_another_be_read(tmp_path, name):
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        file["X"] = MATRIX
+    MATRIX.tofile(tmp_path / "secret.bin")
+    layout = h5py.VirtualLayout((12, 5), "f8")
+    layout[:] = h5py.VirtualSource(tmp_path / "secret.h5", "X", (12, 5))
+    for message, make in {
+        "link that leads to another file": lambda file: file.__setitem__("X", h5py.ExternalLink("secret.h5", "/X")),
+        "'X' is a link": lambda file: (
+            file.__setitem__("o", h5py.ExternalLink("secret.h5", "/")),
+            file.__setitem__("X", h5py.SoftLink("/o/X")),
+        ),
+        "lie in other files": lambda file: file.create_virtual_dataset("X", layout),
+        "of /X lie in other": lambda file: file.create_dataset(
+            "X", (12, 5), "f8", external=[(str(tmp_path / "secret.bin"), 0, 480)]
+        ),
+    }.items():
+        with h5py.File(tmp_path / name, "w", userblock_size=512) as file:
+            make(file)
+        with pytest.raises(FileFormatError, match=message if "'X'" not in message else "is a link that leads"):
+            read_views(tmp_path / name)
+
+
+def test_links_within_an_hdf5_file_are_followed_and_circles_end(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["deep/hog"] = MATRIX
+        file["hog"], file["loop"], file["self"] = h5py.SoftLink("/deep/hog"), file["/"], h5py.SoftLink("/self")
+        del file["self"]
+    assert read_views(tmp_path / "a.h5").names == ("hog",)
+
+
+def test_a_heap_of_texts_on_which_hdf5_hangs_is_refused(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["hog"], file["y"] = MATRIX, [b"cat", b"dog"] * 6
+    content = bytearray(path.read_bytes())
+    heap = content.index(b"GCOL")
+    free = heap + 16  # objects: number, count, and length, 16 bytes, then the text filled up to 8 bytes
+    while struct.unpack_from("<H", content, free)[0]:
+        free += 16 + (struct.unpack_from("<Q", content, free + 8)[0] + 7) // 8 * 8
+    content[free + 8 : free + 16] = bytes(8)  # the free rest has no length: HDF5 does not get past it
+    path.write_bytes(content)
+    with pytest.raises(FileFormatError, match="text in /y cannot be read"):
+        read_views(path)
+
+
+# ---- Parquet and folders
+
+
+def test_a_parquet_file_whose_row_group_lacks_rows_is_refused(tmp_path):
+    pq.write_table(pa.table({"hog": list(MATRIX)}), tmp_path / "a.parquet")
+    views = read_views(tmp_path / "a.parquet")
+    views["hog"]._file.starts = np.array([0, 100])
+    with pytest.raises(FileFormatError, match="must have the 100 rows in row group 0"):
+        read_rows(views["hog"], slice(0, 1))
+
+
+def test_a_parquet_file_with_a_row_group_larger_than_memory_is_refused(tmp_path, monkeypatch):
+    pq.write_table(pa.table({"hog_0": np.zeros(2**16)}), tmp_path / "a.parquet")
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**19)
+    with pytest.raises(FileFormatError, match="must be at most half of the memory"):
+        read_views(tmp_path / "a.parquet")
+
+
+def test_labels_in_parquet_that_are_no_text_are_refused(tmp_path):
+    pq.write_table(pa.table({"hog_0": [1.0], "y": ["label"]}), tmp_path / "a.parquet", use_dictionary=False)
+    content = (tmp_path / "a.parquet").read_bytes().replace(b"label", b"\xff\xff\xff\xff\xff")
+    (tmp_path / "a.parquet").write_bytes(content)
+    with pytest.raises(FileFormatError, match=r"UTF-8|cannot be read"):
+        read_views(tmp_path / "a.parquet")
+
+
+def test_a_part_that_lost_its_notes_is_refused(tmp_path):
+    (tmp_path / "parts").mkdir()
+    write_part(part_path(tmp_path, 0), {"hog": MATRIX.astype(np.float32)}, ["a"] * 12, None, {})
+    write_parts_manifest(tmp_path, {"hog": 5}, [12], labels=False)
+    pq.write_table(pq.read_table(part_path(tmp_path, 0)).replace_schema_metadata({}), part_path(tmp_path, 0))
+    with pytest.raises(FileFormatError, match="must have a path for each row"):
+        read_views(tmp_path)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    kind=st.sampled_from(["views", "parts"]),
+    key=st.sampled_from(["format", "version", "n_rows", "views", "labels", "paths", "parts"]),
+    inside=st.sampled_from([None, "name", "file", "shape", "dtype", "width"]),
+    value=VALUES,
+)
+def test_any_value_in_a_manifest_is_read_or_refused(tmp_path_factory, kind, key, inside, value):
+    folder = tmp_path_factory.mktemp("views")
+    if kind == "views":
+        write_views(folder, Views(("hog",), (MATRIX,)))
+    else:
+        write_parts_manifest(folder, {"hog": 5}, [12], labels=False)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    if inside is None:
+        manifest[key] = value
+    else:
+        manifest["views"][0][inside] = value
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with suppress(BitmosaicError):
+        read_views(folder, bare=True)

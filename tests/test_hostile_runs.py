@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bitmosaic import HSIC, BinaryKMeans, pipeline
 from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, ModelFileError
 from bitmosaic.explorer.clusters import Pictures
+from bitmosaic.explorer.duplicates import duplicates_of
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.explorer.placing import stored_places
 from bitmosaic.files import read_json
@@ -120,10 +121,10 @@ def test_a_map_of_other_pictures_is_not_used(folder, arrays):
     ],
 )
 def test_duplicates_that_were_changed_are_found_anew(folder, arrays):
-    pages = Pages(Run(folder))
-    radius, groups = pages._find_duplicates(quiet)
+    run = Run(folder)
+    radius, groups = duplicates_of(run, run.column("codes"), quiet)
     changed_npz(folder / "duplicates.npz", **arrays)
-    again, found = pages._find_duplicates(quiet)
+    again, found = duplicates_of(run, run.column("codes"), quiet)
     assert (again, [group.rows.tolist() for group in found]) == (radius, [group.rows.tolist() for group in groups])
 
 

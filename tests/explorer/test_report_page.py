@@ -18,7 +18,8 @@ def report(finished_run, tmp_path_factory):
     place = tmp_path_factory.mktemp("report")
     run = Run(shutil.copytree(finished_run, place / "run"))
     name = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
-    Pictures.of(run).log.append({"do": "name", "cluster": 2, "name": name}, 0)
+    own = {int(label) for path, label in zip(run.paths, run.column("labels"), strict=True) if "hacked" in path}
+    Pictures.of(run).log.append({"do": "name", "cluster": min({0, 1, 2} - own), "name": name}, 0)
     write_report(run, place / "report.html")
     return place / "report.html"
 

@@ -16,7 +16,8 @@ import csv
 import io
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
@@ -27,30 +28,47 @@ import numpy as np
 
 from bitmosaic import __version__
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
-from bitmosaic.files import whole_file, write_json
+from bitmosaic.files import LOCK, is_unfinished, locked, remove_unfinished, whole_file, write_json
 from bitmosaic.hsic import HSIC
 from bitmosaic.views import Views, read_views
 
 FORMAT, VERSION = "bitmosaic-run", 1
 _AGAIN = "Make the run again: bitmosaic fit VIEWS --clusters K --out OTHER."
 STAGES = ("extract", "fit", "tables", "pictures")
+_MADE = {
+    "fit": ("model.safetensors",),
+    "tables": ("codes.npy", "labels.npy", "distances.npy", "clusters.csv", "clusters.parquet"),
+}
 
 
 class Run:
-    """A run folder that exists; :meth:`begin` makes one, or takes up one that was stopped."""
+    """A run folder that exists; :meth:`at_work` makes one, or takes up one that was stopped."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
         self.manifest = _read_manifest(self.folder)
 
     @classmethod
-    def begin(cls, folder, arguments: dict[str, Any]) -> "Run":
-        """A new run with these arguments, or the one that is there if its arguments are the same."""
+    @contextmanager
+    def at_work(cls, folder, arguments: dict[str, Any]) -> "Iterator[Run]":
+        """A new run with these arguments, or the one that is there if its arguments are the same.
+
+        Meanwhile no other process works on it, and what a killed one left unfinished is gone.
+        """
         folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise InvalidDataError(f"A run is a folder; {folder} is a file. Choose another name.")
+        with locked(folder):
+            run = cls._begin(folder, arguments)
+            remove_unfinished(folder)
+            run._forget_what_is_gone()
+            yield run
+
+    @classmethod
+    def _begin(cls, folder: Path, arguments: dict[str, Any]) -> "Run":
         if not (folder / "manifest.json").exists():
-            if folder.exists() and any(folder.iterdir()):
+            if any(entry.name != LOCK and not is_unfinished(entry) for entry in folder.iterdir()):
                 raise InvalidDataError(f"A run has a folder of its own; {folder} holds other things. Choose another.")
-            folder.mkdir(parents=True, exist_ok=True)
             manifest = {
                 "format": FORMAT,
                 "version": VERSION,
@@ -84,6 +102,15 @@ class Run:
     @property
     def complete(self) -> bool:
         return all(self.done(stage) for stage in STAGES)
+
+    def _forget_what_is_gone(self) -> None:
+        """A stage is done as long as its files are there; with it, those after it are done again."""
+        done = [stage for stage in STAGES if self.done(stage)]
+        for i, stage in enumerate(done):
+            if not all((self.folder / name).exists() for name in _MADE.get(stage, ())):
+                for later in done[i:]:
+                    del self.manifest["seconds"][later]
+                return
 
     def finish(self, stage: str, seconds: float, **facts: Any) -> None:
         """Note that a stage is done, how long the attempt that finished it took, and what is to be known of it."""

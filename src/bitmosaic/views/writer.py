@@ -4,6 +4,7 @@ import json
 import os
 import unicodedata
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -60,7 +61,10 @@ def write_views(
         folder.mkdir(parents=True, exist_ok=True)
         _write_all(folder, contents)
     except OSError as error:
-        raise FileFormatError(f"The views cannot be written to {folder} ({error}).") from error
+        raise FileFormatError(
+            f"The views cannot be written to {folder} ({error.strerror or error}). "
+            "Make room, or see that the place may be written to, and try again."
+        ) from error
 
 
 def _write_all(folder: Path, contents: dict[str, Callable[[BinaryIO], None]]) -> None:
@@ -75,7 +79,8 @@ def _write_all(folder: Path, contents: dict[str, Callable[[BinaryIO], None]]) ->
             os.replace(temporary[name], folder / name)
     finally:
         for path in temporary.values():
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # what went wrong before is what counts
+                path.unlink(missing_ok=True)
     sync_folder(folder)
 
 

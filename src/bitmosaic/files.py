@@ -95,7 +95,7 @@ def locked(folder):
 
 
 def _hold(folder: Path) -> int:
-    """The lock file of a folder, opened and held. It may be removed by its holder at any moment, even with the folder."""
+    """The lock file of a folder, opened and held. Its last holder may remove it at any moment, even with the folder."""
     path = folder / LOCK
     for left in reversed(range(_TRIES)):
         folder.mkdir(parents=True, exist_ok=True)

@@ -152,8 +152,8 @@ def fit(
     model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
     model.check(table.n_rows)
     shape = [table.n_rows, *table.widths]
-    arguments = {"views_folder": str(where), "shape": shape, "fingerprint": views_fingerprint(where)}
-    arguments |= {"clusters": n_clusters, "seed": seed}
+    made_of = {"views_folder": str(where), "shape": shape, "fingerprint": views_fingerprint(where)}
+    arguments = made_of | {"clusters": n_clusters, "seed": seed}
     with Run.at_work(out, arguments) as run:
         if not run.complete:
             if not run.done("extract"):

@@ -1,5 +1,6 @@
 """What a command works with changes under it, or between a kill and the next try: told, or made anew, never mixed."""
 
+import os
 import random
 import shutil
 import signal
@@ -8,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+
+from bitmosaic.views import read_views
 from pictures import write_pictures
 from torture.commands import COMMANDS, N_EACH, cluster, extract, kill
 from torture.kills import check_result
 from torture.tally import Tally
-
-from bitmosaic.views import read_views
 
 
 def tallies(forks, jobs, effort, folder):
@@ -45,6 +46,9 @@ def break_some(files):
         file.write_bytes(file.read_bytes()[:60])
 
 
+HARMS = (remove_all, remove_some, make_folders, break_some)
+
+
 def with_pictures(job, pictures, jobs):
     """The same command on other pictures."""
     if job.name == "fit":
@@ -54,7 +58,7 @@ def with_pictures(job, pictures, jobs):
 
 
 def pictures_during(forks, jobs, effort, folder):
-    """The command stops with a sentence, or what could still be read is in the result and the rest is in skipped.csv."""
+    """The command stops with a sentence, or what could still be read is in the result and the rest in skipped.csv."""
     tally = Tally("pictures removed, broken or replaced by folders during a command")
     dice = random.Random(2)
     truth = read_views(folder / "views")
@@ -62,7 +66,7 @@ def pictures_during(forks, jobs, effort, folder):
     pictures = folder / "changing"
     for name in (name for name in COMMANDS if name != "fit"):  # a fit only draws pictures
         job = with_pictures(jobs[name], pictures, jobs)
-        for harm in (remove_all, remove_some, make_folders, break_some) * (4 if effort.whole else 1):
+        for harm in HARMS * 4 if effort.whole else [dice.choice(HARMS)]:
             shutil.rmtree(pictures, ignore_errors=True)
             files = sorted(write_pictures(pictures, N_EACH).rglob("*.png"))
             job.clear()
@@ -80,8 +84,6 @@ def pictures_during(forks, jobs, effort, folder):
 
 
 def _stopped(started, harm, files):
-    import os
-
     os.kill(started[0], signal.SIGSTOP)
     try:
         harm(files)
@@ -165,7 +167,7 @@ def results_between(forks, jobs, effort):
     dice = random.Random(4)
     for name in COMMANDS:
         job = jobs[name]
-        for _ in range(25 if effort.whole else 2):
+        for _ in range(25 if effort.whole else 1):
             job.clear()
             started = forks.start(job.arguments)
             time.sleep(dice.uniform(0, job.seconds))

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -122,25 +123,31 @@ class Job:
 
 
 @contextmanager
-def bench(folder, n_each=N_EACH):
-    """The forks, and each command by its name with what it leaves when nothing disturbs it."""
-    folder = Path(folder)
-    pictures = write_pictures(folder / "pictures", n_each)
-    forks = Forks(folder)
-    try:
-        for arguments in (cluster(pictures, folder / "ready"), extract(pictures, folder / "views")):
-            assert forks.run(arguments).code == 0
-        jobs = {job.name: job for job in jobs_in(folder, folder)}
-        for job in jobs.values():
-            start = time.perf_counter()
-            ended = forks.run(job.arguments)
-            job.seconds = time.perf_counter() - start
-            assert ended.code == 0, ended.said
-            job.expected = job.left()
-            assert not hidden(job), hidden(job)
-        yield forks, jobs
-    finally:
-        forks.close()
+def bench():
+    """The forks, each command by its name with what it leaves when nothing disturbs it, and the folder of it all.
+
+    In memory where that is possible: thousands of syncs take their time on a disk, and a kill does not care.
+    """
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as place:
+        folder = Path(place)
+        folder.chmod(0o755)  # some commands run as somebody else
+        pictures = write_pictures(folder / "pictures", N_EACH)
+        forks = Forks(folder)
+        try:
+            for arguments in (cluster(pictures, folder / "ready"), extract(pictures, folder / "views")):
+                assert forks.run(arguments).code == 0
+            jobs = {job.name: job for job in jobs_in(folder, folder)}
+            for job in jobs.values():
+                start = time.perf_counter()
+                ended = forks.run(job.arguments)
+                job.seconds = time.perf_counter() - start
+                assert ended.code == 0, ended.said
+                job.expected = job.left()
+                assert not hidden(job), hidden(job)
+            yield forks, jobs, folder
+        finally:
+            forks.close()
 
 
 def jobs_in(place, folder):

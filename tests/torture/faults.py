@@ -4,9 +4,7 @@ import os
 import random
 import signal
 import subprocess
-import tempfile
 import time
-from pathlib import Path
 
 from torture import changes
 from torture.commands import COMMANDS, bench, halves, jobs_in
@@ -14,19 +12,20 @@ from torture.kills import check_result
 from torture.tally import Tally
 
 ERRORS = ("ENOSPC", "EIO", "EACCES")
-SHORT_STEP, SHORT_FIRST = 53, 1  # some of the writes: enough to meet each kind of file, few enough for a test suite
+SHORT_STEP = 101  # some of the writes are enough for a test suite
 NOBODY = 65534
 
 
 def tallies(effort):
-    with tempfile.TemporaryDirectory() as folder, bench(folder) as (forks, jobs):
-        Path(folder).chmod(0o755)  # others run in it, too
+    with bench() as (forks, jobs, folder):
         for name in COMMANDS:
             yield at_writes(forks, jobs[name], effort, f"`{name}` killed at", lambda n: "kill")
-            yield at_writes(forks, jobs[name], effort, f"`{name}` with a full or failing disk or no permission at", errno)
-        yield full_disk(forks, jobs, effort, Path(folder))
-        yield no_permission(forks, jobs, effort, Path(folder))
-        yield from changes.tallies(forks, jobs, effort, Path(folder))
+            yield at_writes(
+                forks, jobs[name], effort, f"`{name}` with a full or failing disk or no permission at", errno
+            )
+        yield full_disk(forks, jobs, effort, folder)
+        yield no_permission(forks, jobs, effort, folder)
+        yield from changes.tallies(forks, jobs, effort, folder)
 
 
 def errno(n):
@@ -35,7 +34,7 @@ def errno(n):
 
 def at_writes(forks, job, effort, what, kind):
     tally = Tally(f"{what} {'every' if effort.whole else 'some'} write, rename, sync or removal")
-    n = SHORT_FIRST
+    n = 1
     while True:
         job.clear()
         ended = forks.run(job.arguments, fault=[kind(n), n, str(job.out.parent)])
@@ -48,7 +47,7 @@ def at_writes(forks, job, effort, what, kind):
 
 
 def check_stop(job, ended, why, tally):
-    """Killed, done in spite of all, or stopped with a sentence that says where; nothing passes for whole that is not."""
+    """Killed, done in spite of all, or stopped with a sentence that says where; and nothing half passes for whole."""
     told = ended.refused and str(job.out.parent) in ended.said
     if ended.crashed or not (told or ended.code in (0, -signal.SIGKILL)):
         tally.crashes.append(f"{job.name}, {why}: ended with {ended.code}: {ended.said[-600:]}")
@@ -68,10 +67,10 @@ def full_disk(forks, jobs, effort, folder):
     for there in jobs_in(folder / "disk", folder):
         there.expected = jobs[there.name].expected
         jobs[there.name].clear()
-        forks.run(there.arguments[:-1] + (jobs[there.name].out,))
+        forks.run((*there.arguments[:-1], jobs[there.name].out))
         most = 3 * sum(path.stat().st_size for path in jobs[there.name].out.rglob("*"))
-        n_sizes = 24 if effort.whole else 2
-        for size in (int(most * (i + 1) / n_sizes) for i in range(n_sizes)):
+        n_sizes = 24 if effort.whole else 1
+        for size in (int(most * (i + 0.3) / n_sizes) for i in range(n_sizes)):
             there.out.parent.mkdir(exist_ok=True)
             mounted = _run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(there.out.parent))
             if mounted.returncode:

@@ -3,7 +3,6 @@
 import json
 import random
 import signal
-import tempfile
 import time
 
 from torture.commands import COMMANDS, bench, halves, hidden, kill
@@ -15,7 +14,7 @@ STAGES = {"fit": ["model.safetensors"], "tables": ["labels.npy", "codes.npy", "c
 
 def tallies(effort):
     dice = random.Random(0)
-    with tempfile.TemporaryDirectory() as folder, bench(folder) as (forks, jobs):
+    with bench() as (forks, jobs, _):
         for name in COMMANDS:
             tally = Tally(f"`bitmosaic {name}` killed at random moments; then the same command finishes")
             while tally.tried < effort.kills:

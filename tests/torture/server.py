@@ -19,9 +19,8 @@ CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")  # e
 
 def main(folder):
     os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])  # one thread: a fork has no other
-    from pictures import write_pictures
-
     from bitmosaic import extraction
+    from pictures import write_pictures
 
     extraction.BATCH = 16  # so that there are several
     pictures, warm = write_pictures(Path(folder) / "pictures", 4), Path(folder) / "run"

@@ -3,6 +3,7 @@
 from importlib import import_module
 
 import pytest
+
 from torture.__main__ import KINDS
 from torture.tally import SHORT
 

@@ -1,5 +1,6 @@
 """A command that was stopped, and what it finds when it goes on: half a start, lost or changed files, other data."""
 
+import os
 import resource
 from contextlib import contextmanager
 
@@ -82,25 +83,51 @@ def test_features_that_are_shorter_than_counted_are_extracted_again(folder, view
         extraction.extract_views(folder, tmp_path / "again", VIEWS, progress=stop_at("extracting features", 3))
     work = tmp_path / ".again.extracting"
     if state is None:
-        (work / cut).write_bytes((work / cut).read_bytes()[:-8])
+        (work / cut).write_bytes((work / cut).read_bytes()[:9])
     else:
         (work / "state.json").write_text(state)
     extraction.extract_views(folder, tmp_path / "again", VIEWS)
-    for name in VIEWS:
-        assert (tmp_path / "again" / f"{name}.npy").read_bytes() == (views / f"{name}.npy").read_bytes()
+    for name in ("ch.npy", "cm.npy", "paths.jsonl"):
+        assert (tmp_path / "again" / name).read_bytes() == (views / name).read_bytes()
 
 
-def test_a_full_disk_during_an_extraction_leaves_nothing_to_be_written_later(folder, views, tmp_path, monkeypatch):
-    """In a notebook, the failed call's files live on in its traceback, with what they could not write."""
+def test_a_full_disk_during_an_extraction_is_one_sentence_and_it_goes_on(folder, views, tmp_path, monkeypatch):
     monkeypatch.setattr(extraction, "BATCH", 8)
     for limit in range(1000, 20_000, 1700):
         out = tmp_path / f"limited{limit}"
-        with largest_file(limit), pytest.raises(BitmosaicError, match=r"cannot be written.*File too large") as kept:
+        with largest_file(limit), pytest.raises(BitmosaicError, match=r"cannot be written.*File too large"):
             extraction.extract_views(folder, out, VIEWS)
         extraction.extract_views(folder, out, VIEWS)
-        del kept
         for name in VIEWS:
             assert (out / f"{name}.npy").read_bytes() == (views / f"{name}.npy").read_bytes()
+
+
+def test_what_an_interrupted_extraction_had_not_written_does_not_come_later(folder, views, tmp_path, monkeypatch):
+    """In a notebook, the files of an interrupted call live on in its traceback, with what is still to be written."""
+    monkeypatch.setattr(extraction, "BATCH", 8)
+    state, fsync = tmp_path / ".again.extracting" / "state.json", os.fsync
+
+    def interrupt(descriptor):
+        fsync(descriptor)
+        if state.exists() and not os.path.isdir(f"/proc/self/fd/{descriptor}"):  # in the second batch
+            raise Stop
+
+    kept = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", interrupt)
+        try:
+            extraction.extract_views(folder, tmp_path / "again", VIEWS)
+        except Stop as stop:
+            kept.append(stop)
+
+    def forget(stage, done, total):
+        if stage == "extracting features":
+            kept.clear()
+
+    assert kept
+    extraction.extract_views(folder, tmp_path / "again", VIEWS, progress=forget)
+    for name in ("ch.npy", "cm.npy", "paths.jsonl"):
+        assert (tmp_path / "again" / name).read_bytes() == (views / name).read_bytes()
 
 
 def test_an_extraction_that_another_process_has_finished_meanwhile_is_not_done_again(folder, tmp_path, monkeypatch):
@@ -134,11 +161,11 @@ def test_what_is_gone_from_a_run_is_made_again_and_the_same(views, tmp_path):
     content = {path.name: path.read_bytes() for path in whole.folder.glob("*.*") if path.name != "manifest.json"}
     kept = whole.folder / "model.safetensors"
     for gone in ("clusters.csv", "labels.npy", "model.safetensors"):
-        before = kept.stat().st_ino
+        before = kept.stat().st_mtime_ns
         (whole.folder / gone).unlink()
         assert pipeline.fit(views, tmp_path / "run", 3).complete
         assert all((whole.folder / name).read_bytes() == bytes_ for name, bytes_ in content.items())
-        assert (kept.stat().st_ino == before) == (gone != "model.safetensors")
+        assert (kept.stat().st_mtime_ns == before) == (gone != "model.safetensors")
 
 
 def test_a_run_goes_on_with_its_own_model_only(views, tmp_path):

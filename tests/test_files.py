@@ -9,11 +9,14 @@ import socket
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from bitmosaic import files
 from bitmosaic.errors import BusyFolderError, UnwritableFileError
 from bitmosaic.files import LOCK, beside, locked, remove_unfinished, whole_file, write_whole
+from small_disk import largest_file
 
 HOLD = """
 import sys, time
@@ -138,3 +141,30 @@ def test_a_folder_that_need_not_be_synced_is_no_failure_and_one_that_cannot_is(t
             files.sync_folder(tmp_path)
     else:
         files.sync_folder(tmp_path)
+
+
+NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda file: Image.fromarray(NOISE).save(file, "JPEG"),
+        lambda file: Image.fromarray(NOISE).save(file, "PNG"),
+        lambda file: np.lib.format.write_array(file, NOISE),
+        lambda file: np.savez_compressed(file, NOISE),
+    ],
+)
+@pytest.mark.parametrize("missing", [1, 1000])
+def test_a_disk_that_is_full_at_the_very_end_of_a_file_is_noticed(tmp_path, write, missing):
+    """Pillow, given a descriptor, took a write of the first part for one of the whole."""
+    with whole_file(tmp_path / "whole") as file:
+        write(file)
+    size = (tmp_path / "whole").stat().st_size
+    with (
+        largest_file(size - missing),
+        pytest.raises(UnwritableFileError, match=r"half cannot be written"),
+        whole_file(tmp_path / "half") as file,
+    ):
+        write(file)
+    assert [path.name for path in tmp_path.iterdir()] == ["whole"]

@@ -1,8 +1,6 @@
 """A command that was stopped, and what it finds when it goes on: half a start, lost or changed files, other data."""
 
 import os
-import resource
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from bitmosaic.files import beside
 from bitmosaic.run import Run
 from bitmosaic.views import write_views
 from pictures import write_pictures
+from small_disk import largest_file
 
 VIEWS = ("ch", "cm")
 
@@ -32,17 +31,6 @@ def stop_at(wanted, after=1):
             raise Stop
 
     return progress
-
-
-@contextmanager
-def largest_file(n_bytes):
-    """No file grows beyond this: the system refuses, as on a full disk, in the middle of a write."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A file appears whole or not at all: written beside its place, synced, renamed."""
 
 import errno
+import io
 import json
 import os
 import secrets
@@ -152,6 +153,23 @@ def _in_words(descriptor: int) -> str:
     return f": process {process} on {host}, since {since}: {command}"
 
 
+class _File(io.BufferedWriter):
+    """Keeps its descriptor to itself: Pillow and NumPy would write to it directly, and miss that a disk is full."""
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation("fileno")
+
+
+@contextmanager
+def new_file(path):
+    """A binary file to write to, which is not there yet and is on the disk when the block ends."""
+    with open(path, "xb", buffering=0) as raw, _File(raw) as file:
+        _take(raw.fileno())
+        yield file
+        file.flush()
+        os.fsync(raw.fileno())
+
+
 @contextmanager
 def whole_file(path):
     """A binary file to write to; it takes the place of `path` when the block ends without an error."""
@@ -159,11 +177,8 @@ def whole_file(path):
     temporary = beside(path)
     with writing(path):
         try:
-            with temporary.open("xb") as file:
-                _take(file.fileno())
+            with new_file(temporary) as file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
             os.replace(temporary, path)
         finally:
             with suppress(OSError):

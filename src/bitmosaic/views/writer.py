@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError
-from bitmosaic.files import beside, sync_folder
+from bitmosaic.files import beside, new_file, sync_folder
 from bitmosaic.views.core import Rows, Views
 from bitmosaic.views.door import as_views
 from bitmosaic.views.folder import FORMAT, LABELS, MANIFEST, PATHS, VERSION, is_plain_name
@@ -71,10 +71,8 @@ def _write_all(folder: Path, contents: dict[str, Callable[[BinaryIO], None]]) ->
     temporary = {name: beside(folder / name) for name in contents}
     try:
         for name, write in contents.items():
-            with open(temporary[name], "xb") as file:
+            with new_file(temporary[name]) as file:
                 write(file)
-                file.flush()
-                os.fsync(file.fileno())
         for name in contents:  # the manifest stands last
             os.replace(temporary[name], folder / name)
     finally:

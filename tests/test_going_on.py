@@ -1,5 +1,6 @@
 """A command that was stopped, and what it finds when it goes on: half a start, lost or changed files, other data."""
 
+import json
 import os
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from bitmosaic import extraction, pipeline
 from bitmosaic.errors import BitmosaicError, InvalidDataError, ModelFileError, UnwritableFileError
 from bitmosaic.explorer.edits import EditLog, UnwritableLogError
-from bitmosaic.files import beside
+from bitmosaic.files import beside, write_json
 from bitmosaic.run import Run
 from bitmosaic.views import write_views
 from pictures import write_pictures
@@ -148,9 +149,17 @@ def test_what_is_gone_from_a_run_is_made_again_and_the_same(views, tmp_path):
     whole = pipeline.fit(views, tmp_path / "run", 3)
     content = {path.name: path.read_bytes() for path in whole.folder.glob("*.*") if path.name != "manifest.json"}
     kept = whole.folder / "model.safetensors"
-    for gone in ("clusters.csv", "labels.npy", "model.safetensors"):
+    for gone, left in (
+        ("clusters.csv", None),
+        ("codes.npy", 99),
+        ("labels.npy", 0),
+        ("overview.png", 9),
+        ("model.safetensors", 999),
+    ):
         before = kept.stat().st_mtime_ns
         (whole.folder / gone).unlink()
+        if left is not None:
+            (whole.folder / gone).write_bytes(content[gone][:left])
         assert pipeline.fit(views, tmp_path / "run", 3).complete
         assert all((whole.folder / name).read_bytes() == bytes_ for name, bytes_ in content.items())
         assert (kept.stat().st_mtime_ns == before) == (gone != "model.safetensors")
@@ -164,10 +173,15 @@ def test_a_run_goes_on_with_its_own_model_only(views, tmp_path):
     model = tmp_path / "run" / "model.safetensors"
     good = model.read_bytes()
     model.write_bytes((other.folder / "model.safetensors").read_bytes())
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    manifest["bytes"]["fit"]["model.safetensors"] = model.stat().st_size
+    write_json(tmp_path / "run" / "manifest.json", manifest)
     with pytest.raises(InvalidDataError, match=r"model\.safetensors is another.*Remove the file"):
         pipeline.fit(views, tmp_path / "run", 3)
-    model.write_bytes(good[:-9])
-    with pytest.raises(ModelFileError, match="cut short"):
+    manifest["bytes"]["fit"]["model.safetensors"] = len(good)
+    write_json(tmp_path / "run" / "manifest.json", manifest)
+    model.write_bytes(good[:-9] + b"otherwise")
+    with pytest.raises(ModelFileError, match="changed after it was written"):
         pipeline.fit(views, tmp_path / "run", 3)
     model.unlink()
     assert pipeline.fit(views, tmp_path / "run", 3).complete

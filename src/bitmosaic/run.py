@@ -1,7 +1,7 @@
 """A run folder: what `cluster` and `fit` write, and everything else reads.
 
-manifest.json      versions, arguments, counts, scores, and the seconds of each stage (of the attempt that finished it);
-                   written after every stage
+manifest.json      versions, arguments, counts, scores, and for each stage its seconds (of the attempt that finished it)
+                   and the bytes of its files; written after every stage
 views/             the views folder
 model.safetensors  the fitted HSIC, with codes and labels
 clusters.csv, clusters.parquet   path, cluster, distance, margin
@@ -38,6 +38,7 @@ STAGES = ("extract", "fit", "tables", "pictures")
 _MADE = {
     "fit": ("model.safetensors",),
     "tables": ("codes.npy", "labels.npy", "distances.npy", "clusters.csv", "clusters.parquet"),
+    "pictures": ("overview.png", "clusters/*.jpg"),
 }
 
 
@@ -104,18 +105,25 @@ class Run:
         return all(self.done(stage) for stage in STAGES)
 
     def _forget_what_is_gone(self) -> None:
-        """A stage is done as long as its files are there; with it, those after it are done again."""
+        """A stage whose files are gone or cut is done again, and those after it."""
         done = [stage for stage in STAGES if self.done(stage)]
         for i, stage in enumerate(done):
-            if not all((self.folder / name).exists() for name in _MADE.get(stage, ())):
+            if self._bytes(stage) != self.manifest.get("bytes", {}).get(stage, {}):
                 for later in done[i:]:
                     del self.manifest["seconds"][later]
                 return
+
+    def _bytes(self, stage: str) -> dict[str, int]:
+        """How long the files of a stage are, of those that are there."""
+        paths = [path for pattern in _MADE.get(stage, ()) for path in sorted(self.folder.glob(pattern))]
+        return {path.name: path.stat().st_size for path in paths}
 
     def finish(self, stage: str, seconds: float, **facts: Any) -> None:
         """Note that a stage is done, how long the attempt that finished it took, and what is to be known of it."""
         self.manifest["seconds"][stage] = round(seconds, 3)
         self.manifest |= facts
+        if stage in _MADE:
+            self.manifest.setdefault("bytes", {})[stage] = self._bytes(stage)
         write_json(self.folder / "manifest.json", self.manifest)
 
     # ---- what it holds
@@ -181,7 +189,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise FileFormatError(
             f"{folder} is a run of version {manifest.get('version')!r}; this bitmosaic reads {VERSION}."
         )
-    if not isinstance(manifest.get("arguments"), dict) or not isinstance(manifest.get("seconds"), dict):
+    parts = manifest.get("arguments"), manifest.get("seconds"), manifest.get("bytes", {})
+    if not all(isinstance(part, dict) for part in parts):
         raise FileFormatError(f"{path} lacks a part. Was it changed by hand?")
     return manifest
 

@@ -185,17 +185,11 @@ def predict(
 ) -> None:
     """New pictures into the clusters of a run, with a confidence from 0 to 1."""
     from bitmosaic import pipeline
-    from bitmosaic.extraction import skipped_csv
-    from bitmosaic.files import write_whole
-    from bitmosaic.run import Run, write_tables
+    from bitmosaic.run import Run
     from bitmosaic.terminal import progress_bars
 
     with progress_bars(goes_on=False) as progress:
-        table, skipped = pipeline.predict(Run(run), src, n_threads=threads, strict=strict, progress=progress)
-    if out:
-        out.mkdir(parents=True, exist_ok=True)
-        write_tables(out, table, "predictions")
-        write_whole(out / "skipped.csv", skipped_csv(skipped))
+        table, skipped = pipeline.predict(Run(run), src, out, n_threads=threads, strict=strict, progress=progress)
     keys = ("path", "cluster", "distance", "margin", "confidence")
     rows = zip(table["path"], *(table[name].tolist() for name in keys[1:]), strict=True)
     if as_json:

@@ -33,6 +33,13 @@ class MissingFileError(BitmosaicError, FileNotFoundError):
     """A file or folder that is not where it was said to be."""
 
 
+class UnwritableFileError(BitmosaicError, OSError):
+    """A file or folder that the system would not write: the disk is full or failing, or permission is lacking."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # without the number, which OSError would put before it
+
+
 class ImageError(BitmosaicError, ValueError):
     """A picture that cannot be read, where skipping it was not asked for."""
 

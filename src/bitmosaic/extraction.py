@@ -12,16 +12,16 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError
 from bitmosaic.features import HAND_MADE, Extractor, extract, extractor
-from bitmosaic.files import locked, megabytes, read_json, sync_folder, write_json, write_whole
+from bitmosaic.files import LOCK, locked, megabytes, read_json, sync_folder, write_json, write_whole, writing
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.threads import ahead
 from bitmosaic.views import Views, read_views, write_views
@@ -129,15 +129,18 @@ def extract_views(
     if (done := job.result(progress)) is not None:
         return done
     extractors = [spec.open() for spec in job.specs]
+    widths = {spec.name: e.width for spec, e in zip(job.specs, extractors, strict=True)}
     n_pictures = len(job.source)
     with job.working() as folder:
-        work = Work(folder, job.recipe, {spec.name: e.width for spec, e in zip(job.specs, extractors, strict=True)})
-        progress(STAGE, work.next, n_pictures)
-        batches = job.source.batches(SLOW_BATCH if job.slow else BATCH, work.next, job.max_side, n_threads, strict)
-        for batch in ahead(batches):
-            work.append(batch, extract(extractors, batch.images, n_threads))
+        if (done := job.result(progress)) is not None:  # by another process, until now
+            return done
+        with closing(Work(folder, job.recipe, widths)) as work:
             progress(STAGE, work.next, n_pictures)
-        whole, skipped = work.finish(job, progress)
+            batches = job.source.batches(SLOW_BATCH if job.slow else BATCH, work.next, job.max_side, n_threads, strict)
+            for batch in ahead(batches):
+                work.append(batch, extract(extractors, batch.images, n_threads))
+                progress(STAGE, work.next, n_pictures)
+            whole, skipped = work.finish(job, progress)
         job.publish(whole, skipped)
     return read_views(job.out)
 
@@ -204,7 +207,6 @@ class Extraction:
     @contextmanager
     def working(self) -> Iterator[Path]:
         """The hidden folder to work in, for one process at a time."""
-        self.work_folder.mkdir(parents=True, exist_ok=True)
         with locked(self.work_folder):
             yield self.work_folder
 
@@ -218,10 +220,11 @@ class Extraction:
         """A finished views folder in the hidden one takes its place at once."""
         write_whole(whole / SKIPPED, skipped_csv(skipped))
         write_json(whole / RECIPE, self.recipe)
-        if self.out.is_dir():
-            self.out.rmdir()  # empty, as `finished` has seen
-        whole.rename(self.out)
-        sync_folder(self.out.parent)
+        with writing(self.out):
+            if self.out.is_dir():
+                self.out.rmdir()  # empty, as `finished` has seen
+            whole.rename(self.out)
+            sync_folder(self.out.parent)
         shutil.rmtree(self.work_folder, ignore_errors=True)
 
 
@@ -296,37 +299,52 @@ class Work:
 
     def __init__(self, folder: Path, recipe: dict[str, Any], widths: dict[str, int]):
         self.folder, self.recipe, self.widths = folder, recipe, widths
-        state = self._state()
-        if state is None or state["recipe"] != recipe:
-            for entry in folder.iterdir():
-                if entry.is_file() and entry.name != ".lock":
-                    entry.unlink()
-            state = {"recipe": recipe, "next": 0, "rows": 0, "skipped": 0}
-        self.next, self.rows, self.skipped = state["next"], state["rows"], state["skipped"]
-        sizes = {f"{name}.f32": 4 * width * self.rows for name, width in widths.items()}
-        sizes |= {"positions.i64": 8 * self.rows, "skipped.jsonl": self.skipped}
-        self._files = {}
-        for name, size in sizes.items():
-            file = (folder / name).open("ab")
-            file.truncate(size)
-            self._files[name] = file
+        self._files: dict[str, BinaryIO] = {}
+        with writing(folder):
+            self.next, self.rows, self.skipped = self._counted() or self._begin()
+            for name, size in self._sizes(self.rows, self.skipped).items():
+                self._files[name] = (folder / name).open("ab")
+                self._files[name].truncate(size)
 
-    def _state(self) -> dict[str, Any] | None:
+    def _sizes(self, rows: int, skipped: int) -> dict[str, int]:
+        """How many bytes of each file count."""
+        sizes = {f"{name}.f32": 4 * width * rows for name, width in self.widths.items()}
+        return sizes | {"positions.i64": 8 * rows, "skipped.jsonl": skipped}
+
+    def _counted(self) -> tuple[int, int, int] | None:
+        """How far this extraction has come, None if it must begin: nothing is there, or not all that should be."""
         try:
-            return read_json(self.folder / "state.json")
-        except (OSError, ValueError):
+            state = read_json(self.folder / "state.json")
+            counted = int(state["next"]), int(state["rows"]), int(state["skipped"])
+            sizes = self._sizes(*counted[1:])
+            whole = all((self.folder / name).stat().st_size >= size for name, size in sizes.items())
+            return counted if whole and min(counted) >= 0 and state["recipe"] == self.recipe else None
+        except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def _begin(self) -> tuple[int, int, int]:
+        for entry in self.folder.iterdir():
+            if entry.is_file() and entry.name != LOCK:
+                entry.unlink()
+        return 0, 0, 0
+
+    def close(self) -> None:
+        """What a full disk kept from being written must not follow later: others may have gone on by then."""
+        for file in self._files.values():
+            with suppress(OSError):
+                file.close()
 
     def append(self, batch, features) -> None:
         """Add a batch; it counts once the state says so."""
         lines = [json.dumps([s.path, s.cause]).encode() + b"\n" for _, s in batch.skipped]
-        self._files["skipped.jsonl"].writelines(lines)
-        self._files["positions.i64"].write(batch.positions.astype("<i8").tobytes())
-        for name, rows in zip(self.widths, features, strict=True):
-            self._files[f"{name}.f32"].write(rows.astype("<f4", copy=False).tobytes())
-        for file in self._files.values():
-            file.flush()
-            os.fsync(file.fileno())
+        with writing(self.folder):
+            self._files["skipped.jsonl"].writelines(lines)
+            self._files["positions.i64"].write(batch.positions.astype("<i8").tobytes())
+            for name, rows in zip(self.widths, features, strict=True):
+                self._files[f"{name}.f32"].write(rows.astype("<f4", copy=False).tobytes())
+            for file in self._files.values():
+                file.flush()
+                os.fsync(file.fileno())
         self.next += len(batch.positions) + len(batch.skipped)
         self.rows += len(batch.positions)
         self.skipped += sum(map(len, lines))
@@ -335,8 +353,7 @@ class Work:
 
     def finish(self, job: Extraction, progress: Progress) -> tuple[Path, list[tuple[str, str]]]:
         """Make a views folder of what has been collected; returns where, and what was skipped."""
-        for file in self._files.values():
-            file.close()
+        self.close()
         skipped = [json.loads(line) for line in (self.folder / "skipped.jsonl").read_text().splitlines()]
         job.check_some(self.rows, skipped)
         positions = np.fromfile(self.folder / "positions.i64", "<i8")
@@ -352,7 +369,9 @@ class Work:
             paths=tuple(job.source.paths[i] for i in positions),
         )
         whole = self.folder / "views"
-        shutil.rmtree(whole, ignore_errors=True)
+        with writing(whole):
+            if whole.exists():
+                shutil.rmtree(whole)
         write_views(
             whole,
             views,

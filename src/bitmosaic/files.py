@@ -1,18 +1,31 @@
 """A file appears whole or not at all: written beside its place, synced, renamed."""
 
+import errno
+import io
 import json
 import os
 import secrets
+import shlex
+import socket
+import sys
+import time
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bitmosaic.errors import BusyFolderError
+from bitmosaic.errors import BitmosaicError, BusyFolderError, UnwritableFileError
 
 try:
     import fcntl
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
+
+LOCK = ".lock"
+_UNFINISHED = ".bitmosaic-*.tmp"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what file systems without locks say
+_LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)  # a folder that could not be synced, not one that need not be
+_TRIES, _PAUSE = 100, 0.01  # seconds between tries to open a lock file that others remove meanwhile
 
 
 def megabytes(n_bytes: int) -> int:
@@ -25,24 +38,136 @@ def beside(path) -> Path:
     return Path(path).with_name(f".bitmosaic-{secrets.token_hex(8)}.tmp")
 
 
-def remove_unfinished(folder) -> None:
-    """Remove what a killed process left half-written in a folder and below."""
-    for file in Path(folder).rglob(".bitmosaic-*.tmp"):
-        file.unlink(missing_ok=True)
+def is_unfinished(path) -> bool:
+    return Path(path).match(_UNFINISHED)
+
+
+def remove_unfinished(folder, below: bool = True) -> None:
+    """Remove what a killed process left half-written in a folder, and in those below. What is being written stays."""
+    for path in Path(folder).glob(f"**/{_UNFINISHED}" if below else _UNFINISHED):
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            try:
+                if _take(descriptor):
+                    path.unlink()
+            finally:
+                os.close(descriptor)
+
+
+@contextmanager
+def writing(path):
+    """Inside, what the system refuses becomes one sentence about `path`."""
+    try:
+        yield
+    except BitmosaicError:
+        raise
+    except OSError as error:
+        problem = UnwritableFileError(
+            f"{path} cannot be written ({error.strerror or error}). "
+            "Make room, or see that the place may be written to; then the same command goes on."
+        )
+        problem.errno, problem.strerror = error.errno, error.strerror
+        raise problem from error
 
 
 @contextmanager
 def locked(folder):
-    """Nobody else works in `folder` meanwhile. The lock goes with the process, however it ends."""
-    with open(Path(folder) / ".lock", "ab") as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BusyFolderError(
-                    f"One process at a time works in a folder; another bitmosaic is busy in {folder}. Wait for it."
-                ) from None
+    """Nobody else works in `folder` meanwhile; it is made if need be. Its file .lock says who does.
+
+    The lock is one of the system (flock) and goes with the process, however it ends: a file that a killed one left is
+    held by nobody. Where there are no such locks, on Windows and some network disks, nobody is kept out.
+    """
+    folder = Path(folder)
+    made = not folder.exists()
+    with writing(folder):
+        descriptor = _hold(folder)
+    try:
+        with writing(folder / LOCK):
+            os.truncate(descriptor, 0)
+            os.write(descriptor, json.dumps(_me()).encode("ascii"))
         yield
+    finally:
+        with suppress(OSError):
+            (folder / LOCK).unlink()
+        if made:
+            with suppress(OSError):  # it is not empty, as a rule
+                folder.rmdir()
+        os.close(descriptor)
+
+
+def _hold(folder: Path) -> int:
+    """The lock file of a folder, opened and held. Its last holder may remove it at any moment, even with the folder."""
+    path = folder / LOCK
+    for left in reversed(range(_TRIES)):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        except FileNotFoundError:
+            if not left:
+                raise
+            time.sleep(_PAUSE)
+            continue
+        try:
+            if not _take(descriptor):
+                raise BusyFolderError(
+                    f"One process at a time works in a folder; another bitmosaic is busy in {folder}"
+                    f"{_in_words(descriptor)}. Wait for it, or stop it."
+                )
+            if path.exists() and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    raise BusyFolderError(f"One process at a time works in a folder; others come and go in {folder}. Try again.")
+
+
+def _take(descriptor: int) -> bool:
+    """Lock an open file; False if another process has. Where files cannot be locked, everybody may have them."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+def _me() -> dict[str, Any]:
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
+    since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
+    return {"process": os.getpid(), "host": socket.gethostname(), "since": since, "command": command[:200]}
+
+
+def _in_words(descriptor: int) -> str:
+    """Who holds a lock file, as far as it says so."""
+    try:
+        holder = json.loads(os.read(descriptor, 10_000))
+        facts = [str(holder[key])[:200] for key in ("process", "host", "since", "command")]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    process, host, since, command = ("".join(filter(str.isprintable, fact)) for fact in facts)
+    return f": process {process} on {host}, since {since}: {command}"
+
+
+class _File(io.BufferedWriter):
+    """Keeps its descriptor to itself: Pillow and NumPy would write to it directly, and miss that a disk is full."""
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation("fileno")
+
+
+@contextmanager
+def new_file(path):
+    """A binary file to write to, which is not there yet and is on the disk when the block ends."""
+    with open(path, "xb", buffering=0) as raw, _File(raw) as file:
+        _take(raw.fileno())
+        yield file
+        file.flush()
+        os.fsync(raw.fileno())
 
 
 @contextmanager
@@ -50,16 +175,15 @@ def whole_file(path):
     """A binary file to write to; it takes the place of `path` when the block ends without an error."""
     path = Path(path)
     temporary = beside(path)
-    try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with writing(path):
+        try:
+            with new_file(temporary) as file:
+                yield file
+            os.replace(temporary, path)
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        sync_folder(path.parent)
 
 
 def write_whole(path, content: bytes) -> None:
@@ -85,10 +209,13 @@ def _no_number(text: str) -> Any:
 
 
 def sync_folder(folder) -> None:
-    # The file is in place by now. Some systems cannot sync a folder, which is no reason to call it a failure.
-    with suppress(OSError):
+    """Renames in it last from now on. Some systems cannot sync a folder, which is no reason to call it a failure."""
+    try:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+    except OSError as error:
+        if error.errno in _LOST:
+            raise

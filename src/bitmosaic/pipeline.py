@@ -24,12 +24,13 @@ from bitmosaic.extraction import (
     extract_views,
     fingerprint,
     read_recipe,
+    skipped_csv,
     source_name,
     usual_side,
     view_specs,
 )
 from bitmosaic.features import extract as extract_features
-from bitmosaic.files import locked, remove_unfinished, whole_file, write_whole
+from bitmosaic.files import locked, remove_unfinished, whole_file, write_whole, writing
 from bitmosaic.hsic import HSIC
 from bitmosaic.images import Progress, display_path, folder_name, open_images, quiet
 from bitmosaic.metrics import clustering_scores
@@ -38,7 +39,7 @@ from bitmosaic.run import Run, write_tables
 from bitmosaic.scale.views import dask_views
 from bitmosaic.sheets import TILE, contact_sheet, how_many_chart, overview
 from bitmosaic.solver.how_many import ClusterCounts
-from bitmosaic.views import Views, read_views
+from bitmosaic.views import Views, read_views, views_fingerprint
 from bitmosaic.views.core import as_labels
 from bitmosaic.worker_extraction import extract_on_workers
 
@@ -89,9 +90,7 @@ def cluster(
         "max_side": max_side,
         "seed": seed,
     }
-    run = Run.begin(out, as_json(arguments))
-    with locked(run.folder):
-        remove_unfinished(run.folder)
+    with Run.at_work(out, as_json(arguments)) as run:
         if not run.complete:
             start = time.perf_counter()
             table = extract(
@@ -157,10 +156,9 @@ def fit(
     model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
     model.check(table.n_rows)
     shape = [table.n_rows, *table.widths]
-    arguments = {"views_folder": str(where), "shape": shape, "clusters": n_clusters, "seed": seed}
-    run = Run.begin(out, arguments)
-    with locked(run.folder):
-        remove_unfinished(run.folder)
+    made_of = {"views_folder": str(where), "shape": shape, "fingerprint": views_fingerprint(where)}
+    arguments = made_of | {"clusters": n_clusters, "seed": seed}
+    with Run.at_work(out, arguments) as run:
         if not run.complete:
             if not run.done("extract"):
                 run.finish("extract", 0.0, images=table.n_rows, skipped=0, views_folder=str(where))
@@ -233,6 +231,7 @@ def write_counts(run: Run, counts: ClusterCounts) -> dict[str, Any]:
 
 def write_results(run: Run, table: Views) -> dict[str, Any]:
     """Tables of every image and its cluster; returns what the manifest says of them."""
+    _check_model(run, table)
     labels, distance, margin = run.model.nearest_of_codes(run.model.codes_)
     run.write_columns(codes=run.model.codes_, labels=labels, distances=distance)
     columns = {
@@ -254,6 +253,16 @@ def write_results(run: Run, table: Views) -> dict[str, Any]:
     return facts
 
 
+def _check_model(run: Run, table: Views) -> None:
+    """The model that is there is the one that this run has fitted to these rows."""
+    weights = dict(zip(run.model.view_names_, run.model.view_weights_.round(4).tolist(), strict=True))
+    if len(run.model.labels_) != table.n_rows or weights != run.manifest["view_weights"]:
+        raise InvalidDataError(
+            f"A run goes on with the model it has fitted; {run.folder / 'model.safetensors'} is another, or the views "
+            "have changed. Remove the file, and the same command fits again."
+        )
+
+
 def draw_clusters(run: Run, table: Views, source, progress: Progress) -> int:
     """The overview, and a contact sheet for each of the largest clusters; returns how many sheets."""
     labels, distances = run.column("labels"), run.column("distances")
@@ -270,7 +279,8 @@ def draw_clusters(run: Run, table: Views, source, progress: Progress) -> int:
     images = source.thumbnails(positions.values(), TILE, progress)
     shown = {row: images[p] for row, p in positions.items() if p in images}
 
-    (run.folder / "clusters").mkdir(exist_ok=True)
+    with writing(run.folder):
+        (run.folder / "clusters").mkdir(exist_ok=True)
     lines = []
     for number, (cluster_number, members, near, far) in enumerate(chosen):
         name, facts = describe(cluster_number, members, distances, table.labels)
@@ -297,12 +307,35 @@ def describe(number: int, members: np.ndarray, distances: np.ndarray, labels: np
 
 
 def predict(
-    run: Run, src: Any, *, n_threads: int | None = None, strict: bool = False, progress: Progress = quiet
+    run: Run,
+    src: Any,
+    out: Any = None,
+    *,
+    n_threads: int | None = None,
+    strict: bool = False,
+    progress: Progress = quiet,
 ) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """New pictures into the clusters of a run: a table (path, cluster, distance, margin, confidence), and the skipped.
 
     The confidence is 1 - distance / distance of the second cluster: 0 where two are equally near, 1 on a center.
+    With a folder `out`, both are written there, as predictions.csv and .parquet and as skipped.csv.
     """
+    if out is None:
+        return _predict(run, src, n_threads, strict, progress)
+    out = Path(out)
+    if (out / "manifest.json").exists():
+        raise InvalidDataError(f"Predictions go into a folder without a run or views; {out} has some. Choose another.")
+    with locked(out):
+        remove_unfinished(out, below=False)
+        table, skipped = _predict(run, src, n_threads, strict, progress)
+        write_tables(out, table, "predictions")
+        write_whole(out / SKIPPED, skipped_csv(skipped))
+    return table, skipped
+
+
+def _predict(
+    run: Run, src: Any, n_threads: int | None, strict: bool, progress: Progress
+) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     specs, max_side = run_views(run)
     source = open_images(src, progress)
     extractors = [spec.open() for spec in specs]

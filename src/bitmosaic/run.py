@@ -1,7 +1,7 @@
 """A run folder: what `cluster` and `fit` write, and everything else reads.
 
-manifest.json      versions, arguments, counts, scores, and the seconds of each stage (of the attempt that finished it);
-                   written after every stage
+manifest.json      versions, arguments, counts, scores, and for each stage its seconds (of the attempt that finished it)
+                   and the bytes of its files; written after every stage
 views/             the views folder
 model.safetensors  the fitted HSIC, with codes and labels
 clusters.csv, clusters.parquet   path, cluster, distance, margin
@@ -16,7 +16,8 @@ edits.jsonl        what people changed by hand, and thumbnails.sqlite, map.npz: 
 import csv
 import io
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
@@ -27,7 +28,7 @@ import numpy as np
 
 from bitmosaic import __version__
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
-from bitmosaic.files import read_json, whole_file, write_json
+from bitmosaic.files import LOCK, is_unfinished, locked, read_json, remove_unfinished, whole_file, write_json
 from bitmosaic.hsic import HSIC
 from bitmosaic.npy import open_npy
 from bitmosaic.views import Views, read_views
@@ -36,23 +37,41 @@ FORMAT, VERSION = "bitmosaic-run", 1
 _AGAIN = "Make the run again: bitmosaic fit VIEWS --clusters K --out OTHER."
 STAGES = ("extract", "fit", "tables", "pictures")
 _COLUMNS = {"codes": (np.uint8, 2), "labels": (np.int32, 1), "distances": (np.float32, 1)}  # type, dimensions
+_MADE = {
+    "fit": ("model.safetensors",),
+    "tables": ("codes.npy", "labels.npy", "distances.npy", "clusters.csv", "clusters.parquet"),
+    "pictures": ("overview.png", "clusters/*.jpg"),
+}
 
 
 class Run:
-    """A run folder that exists; :meth:`begin` makes one, or takes up one that was stopped."""
+    """A run folder that exists; :meth:`at_work` makes one, or takes up one that was stopped."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
         self.manifest = _read_manifest(self.folder)
 
     @classmethod
-    def begin(cls, folder, arguments: dict[str, Any]) -> "Run":
-        """A new run with these arguments, or the one that is there if its arguments are the same."""
+    @contextmanager
+    def at_work(cls, folder, arguments: dict[str, Any]) -> "Iterator[Run]":
+        """A new run with these arguments, or the one that is there if its arguments are the same.
+
+        Meanwhile no other process works on it, and what a killed one left unfinished is gone.
+        """
         folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise InvalidDataError(f"A run is a folder; {folder} is a file. Choose another name.")
+        with locked(folder):
+            run = cls._begin(folder, arguments)
+            remove_unfinished(folder)
+            run._forget_what_is_gone()
+            yield run
+
+    @classmethod
+    def _begin(cls, folder: Path, arguments: dict[str, Any]) -> "Run":
         if not (folder / "manifest.json").exists():
-            if folder.exists() and any(folder.iterdir()):
+            if any(entry.name != LOCK and not is_unfinished(entry) for entry in folder.iterdir()):
                 raise InvalidDataError(f"A run has a folder of its own; {folder} holds other things. Choose another.")
-            folder.mkdir(parents=True, exist_ok=True)
             manifest = {
                 "format": FORMAT,
                 "version": VERSION,
@@ -87,10 +106,27 @@ class Run:
     def complete(self) -> bool:
         return all(self.done(stage) for stage in STAGES)
 
+    def _forget_what_is_gone(self) -> None:
+        """A stage whose files are gone or cut is done again, and those after it."""
+        done = [stage for stage in STAGES if self.done(stage)]
+        for i, stage in enumerate(done):
+            found = self._bytes(stage)
+            if found != self.manifest.get("bytes", {}).get(stage, found):  # a run of long ago does not tell
+                for later in done[i:]:
+                    del self.manifest["seconds"][later]
+                return
+
+    def _bytes(self, stage: str) -> dict[str, int]:
+        """How long the files of a stage are, of those that are there."""
+        paths = [path for pattern in _MADE.get(stage, ()) for path in sorted(self.folder.glob(pattern))]
+        return {path.name: path.stat().st_size for path in paths}
+
     def finish(self, stage: str, seconds: float, **facts: Any) -> None:
         """Note that a stage is done, how long the attempt that finished it took, and what is to be known of it."""
         self.manifest["seconds"][stage] = round(seconds, 3)
         self.manifest |= facts
+        if stage in _MADE:
+            self.manifest.setdefault("bytes", {})[stage] = self._bytes(stage)
         write_json(self.folder / "manifest.json", self.manifest)
 
     # ---- what it holds
@@ -181,6 +217,7 @@ def _parts(manifest: dict[str, Any]) -> dict[str, Callable[[Any], bool]]:
         if any(stage in done for stage in STAGES[number:]):  # a later stage needs what an earlier one has left
             parts |= stage_parts
     optional = {
+        "bytes": lambda part: isinstance(part, dict) and all(map(_are_figures, part.values())),
         "views_folder": lambda part: isinstance(part, str) and "\0" not in part,
         "scores": _are_figures,
         "how_many": lambda part: isinstance(part, dict) and _is_text(part.get("words")),

@@ -58,6 +58,8 @@ def extract_on_workers(
     _check(job)
     widths = {spec.name: spec.open().width for spec in job.specs}
     with job.working() as folder:
+        if (done := job.result(progress)) is not None:  # by another process, until now
+            return done
         step, largest = (SLOW_STEP, SLOW_LARGEST) if job.slow else (STEP, LARGEST)
         size = part_size(len(job.source), step, largest)
         common = _common(job, _begun(folder, job.recipe, size), step, strict)

@@ -7,6 +7,7 @@ edits.jsonl has a first line that says which clusters it is for, and then an edi
   {"do": "undo"}                                             takes back the last edit that is not taken back yet
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.errors import BitmosaicError, BusyFolderError, FileFormatError, InvalidDataError
+from bitmosaic.errors import BitmosaicError, BusyFolderError, FileFormatError, InvalidDataError, UnwritableFileError
 from bitmosaic.files import locked, sync_folder
 
 FILE = "edits.jsonl"
@@ -173,7 +174,7 @@ class EditLog:
                 self._write(edit | {"at": datetime.now(UTC).isoformat(timespec="seconds")})
                 return edit
         except OSError as error:
-            if isinstance(error, BitmosaicError):
+            if isinstance(error, BitmosaicError) and not isinstance(error, UnwritableFileError):
                 raise
             raise UnwritableLogError(
                 f"Edits are kept in {self.path}, which cannot be written ({error.strerror}); nothing was changed."
@@ -210,14 +211,19 @@ class EditLog:
 
     def _write(self, entry: Edit) -> None:
         new = not self.path.exists()
-        with self.path.open("ab+") as file:
+        with self.path.open("ab+", buffering=0) as file:
             file.seek(0)
             whole = file.read().rfind(b"\n") + 1
             file.truncate(whole)  # a line that a killed process left unfinished
             lines = [entry] if whole else [self.head, entry]
-            file.write(b"".join(json.dumps(line).encode("ascii") + b"\n" for line in lines))
-            file.flush()
-            os.fsync(file.fileno())
+            text = b"".join(json.dumps(line).encode("ascii") + b"\n" for line in lines)
+            try:
+                if file.write(text) < len(text):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(whole)  # an edit that is said to have failed must not be there
+                raise
         if new:
             sync_folder(self.path.parent)
 

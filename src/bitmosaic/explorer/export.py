@@ -1,5 +1,6 @@
 """Clusters as edited -> what other programs read: a table, or a folder of links (or copies) for each cluster."""
 
+import io
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -125,8 +126,10 @@ def _copy(source: Any, positions: np.ndarray, targets: list[Path], progress: Pro
             with target.open("xb") as file:
                 file.write(content)
         elif content is not None:
+            png = io.BytesIO()  # not the file itself: Pillow does not see that a disk is full
+            Image.fromarray(content).save(png, "PNG")
             with target.with_name(f"{target.name}.png").open("xb") as file:
-                Image.fromarray(content).save(file, "PNG")
+                file.write(png.getvalue())
         progress("copying pictures", number, len(row_at))
         yield content is not None
 

@@ -2,7 +2,18 @@
 
 from bitmosaic.views.core import Rows, Views, exact_dtype, forget_pages, read_rows
 from bitmosaic.views.door import as_views
+from bitmosaic.views.folder import views_fingerprint
 from bitmosaic.views.readers import read_views
 from bitmosaic.views.writer import write_views
 
-__all__ = ["Rows", "Views", "as_views", "exact_dtype", "forget_pages", "read_rows", "read_views", "write_views"]
+__all__ = [
+    "Rows",
+    "Views",
+    "as_views",
+    "exact_dtype",
+    "forget_pages",
+    "read_rows",
+    "read_views",
+    "views_fingerprint",
+    "write_views",
+]

@@ -1,5 +1,6 @@
 """A views folder: one <view>.npy per view as memory maps, labels.npy, paths.jsonl, manifest.json; or Parquet parts."""
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -22,6 +23,19 @@ _PLAIN_NAME = re.compile(r"[\w-](?:[\w .-]*[\w-])?")
 def is_plain_name(name: Any) -> bool:
     """Whether it names a file inside a folder, on every system: letters, digits, _ . - and spaces."""
     return isinstance(name, str) and _PLAIN_NAME.fullmatch(name) is not None and len(name.encode()) <= 200
+
+
+def views_fingerprint(path: Path) -> str:
+    """A hash over what tells, without reading them, that the views in a folder or file have changed."""
+    files = [path]
+    if path.is_dir():
+        files = [*path.glob("*.npy"), *path.glob("parts/*"), path / MANIFEST, path / PATHS]
+    facts = [
+        (str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns)
+        for file in sorted(files)
+        if file.is_file()
+    ]
+    return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def read_folder(folder: Path, bare: bool = False) -> Views:

@@ -4,6 +4,7 @@ import json
 import os
 import unicodedata
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError
-from bitmosaic.files import beside, sync_folder
+from bitmosaic.files import beside, new_file, sync_folder
 from bitmosaic.views.core import Rows, Views
 from bitmosaic.views.door import as_views
 from bitmosaic.views.folder import FORMAT, LABELS, MANIFEST, PATHS, VERSION, is_plain_name
@@ -60,22 +61,24 @@ def write_views(
         folder.mkdir(parents=True, exist_ok=True)
         _write_all(folder, contents)
     except OSError as error:
-        raise FileFormatError(f"The views cannot be written to {folder} ({error}).") from error
+        raise FileFormatError(
+            f"The views cannot be written to {folder} ({error.strerror or error}). "
+            "Make room, or see that the place may be written to, and try again."
+        ) from error
 
 
 def _write_all(folder: Path, contents: dict[str, Callable[[BinaryIO], None]]) -> None:
     temporary = {name: beside(folder / name) for name in contents}
     try:
         for name, write in contents.items():
-            with open(temporary[name], "xb") as file:
+            with new_file(temporary[name]) as file:
                 write(file)
-                file.flush()
-                os.fsync(file.fileno())
         for name in contents:  # the manifest stands last
             os.replace(temporary[name], folder / name)
     finally:
         for path in temporary.values():
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # what went wrong before is what counts
+                path.unlink(missing_ok=True)
     sync_folder(folder)
 
 

@@ -1,0 +1,170 @@
+"""Files that appear whole or not at all, and folders for one process at a time."""
+
+import errno
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bitmosaic import files
+from bitmosaic.errors import BusyFolderError, UnwritableFileError
+from bitmosaic.files import LOCK, beside, locked, remove_unfinished, whole_file, write_whole
+from small_disk import largest_file
+
+HOLD = """
+import sys, time
+from bitmosaic.files import locked
+with locked(sys.argv[1]):
+    print(1, flush=True)
+    time.sleep(99)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that works in the folder."""
+    command = [sys.executable, "-c", HOLD, tmp_path / "run"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"1\n"
+        yield process
+        process.kill()
+
+
+def test_who_comes_second_is_told_who_works_there(holder, tmp_path):
+    who = rf"process {holder.pid} on {re.escape(socket.gethostname())}, since 20\S+ \S+: -c \S*run\. Wait for it"
+    with pytest.raises(BusyFolderError, match=who), locked(tmp_path / "run"):
+        pass
+
+
+def test_the_lock_of_a_killed_process_holds_nobody_and_says_nothing_of_it(holder, tmp_path):
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    assert (tmp_path / "run" / LOCK).exists()
+    with locked(tmp_path / "run"):
+        assert json.loads((tmp_path / "run" / LOCK).read_text())["process"] == os.getpid()
+    assert not (tmp_path / "run").exists() or not list((tmp_path / "run").iterdir())
+
+
+def test_a_folder_made_for_a_lock_goes_if_nothing_comes_of_it(tmp_path):
+    with pytest.raises(RuntimeError), locked(tmp_path / "run"):
+        raise RuntimeError
+    assert not (tmp_path / "run").exists()
+    with locked(tmp_path / "run"):
+        (tmp_path / "run" / "result").touch()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["result"]
+
+
+@pytest.mark.parametrize("rubbish", [b"", b"{", b"[1]", b'{"process": 1}', b"\xff", b"[" * 9999])
+def test_a_lock_that_says_nothing_still_holds(tmp_path, rubbish):
+    with locked(tmp_path):
+        (tmp_path / LOCK).write_bytes(rubbish)
+        with pytest.raises(BusyFolderError, match=r"is busy in \S+\. Wait for it"), locked(tmp_path):
+            pass
+
+
+def test_a_lock_that_is_removed_while_it_is_waited_for_is_made_anew(tmp_path, monkeypatch):
+    take = files._take
+
+    def removed_meanwhile(descriptor):
+        monkeypatch.setattr(files, "_take", take)
+        (tmp_path / LOCK).unlink()  # by the process that held it, as the last it does
+        return take(descriptor)
+
+    monkeypatch.setattr(files, "_take", removed_meanwhile)
+    with locked(tmp_path), pytest.raises(BusyFolderError), locked(tmp_path):
+        pass
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK).symlink_to(tmp_path / "precious")
+    with pytest.raises(UnwritableFileError, match="cannot be written"), locked(tmp_path / "run"):
+        pass
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_where_files_cannot_be_locked_work_goes_on(tmp_path, monkeypatch):
+    def no_locks(descriptor, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(files.fcntl, "flock", no_locks)
+    with locked(tmp_path):
+        write_whole(tmp_path / "file", b"1")
+    assert (tmp_path / "file").read_bytes() == b"1"
+
+
+def test_what_is_left_unfinished_goes_and_what_is_being_written_stays(tmp_path):
+    (tmp_path / "below").mkdir()
+    left = [beside(tmp_path / "a"), beside(tmp_path / "below" / "a")]
+    for path in left:
+        path.touch()
+    with whole_file(tmp_path / "b") as file:
+        file.write(b"1")
+        remove_unfinished(tmp_path, below=False)
+        assert [path.exists() for path in left] == [False, True]
+        remove_unfinished(tmp_path)
+    assert not left[1].exists()
+    assert (tmp_path / "b").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_disk_that_fails_is_one_sentence_and_the_old_file_stays(tmp_path, monkeypatch, number):
+    write_whole(tmp_path / "file", b"old")
+
+    def fail(descriptor):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(
+        UnwritableFileError, match=rf"^{tmp_path}/file cannot be written \({os.strerror(number)}\)\. Make"
+    ):
+        write_whole(tmp_path / "file", b"new")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+@pytest.mark.parametrize(("number", "fails"), [(errno.EINVAL, False), (errno.EACCES, False), (errno.EIO, True)])
+def test_a_folder_that_need_not_be_synced_is_no_failure_and_one_that_cannot_is(tmp_path, monkeypatch, number, fails):
+    def fail(descriptor):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    if fails:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            files.sync_folder(tmp_path)
+    else:
+        files.sync_folder(tmp_path)
+
+
+NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda file: Image.fromarray(NOISE).save(file, "JPEG"),
+        lambda file: Image.fromarray(NOISE).save(file, "PNG"),
+        lambda file: np.lib.format.write_array(file, NOISE),
+        lambda file: np.savez_compressed(file, NOISE),
+    ],
+)
+@pytest.mark.parametrize("missing", [1, 1000])
+def test_a_disk_that_is_full_at_the_very_end_of_a_file_is_noticed(tmp_path, write, missing):
+    """Pillow, given a descriptor, took a write of the first part for one of the whole."""
+    with whole_file(tmp_path / "whole") as file:
+        write(file)
+    size = (tmp_path / "whole").stat().st_size
+    with (
+        largest_file(size - missing),
+        pytest.raises(UnwritableFileError, match=r"half cannot be written"),
+        whole_file(tmp_path / "half") as file,
+    ):
+        write(file)
+    assert [path.name for path in tmp_path.iterdir()] == ["whole"]

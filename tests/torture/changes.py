@@ -1,0 +1,190 @@
+"""What a command works with changes under it, or between a kill and the next try: told, or made anew, never mixed."""
+
+import os
+import random
+import shutil
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from bitmosaic.views import read_views
+from pictures import write_pictures
+from torture.commands import COMMANDS, N_EACH, cluster, extract, kill
+from torture.kills import check_result
+from torture.tally import Tally
+
+
+def tallies(forks, jobs, effort, folder):
+    yield pictures_during(forks, jobs, effort, folder)
+    yield pictures_between(forks, jobs, effort, folder)
+    yield results_between(forks, jobs, effort)
+
+
+# ---- pictures
+
+
+def remove_all(files):
+    shutil.rmtree(files[0].parents[1])
+
+
+def remove_some(files):
+    for file in files[::3]:
+        file.unlink()
+
+
+def make_folders(files):
+    for file in files[::3]:
+        file.unlink()
+        file.mkdir()
+
+
+def break_some(files):
+    for file in files[::3]:
+        file.write_bytes(file.read_bytes()[:60])
+
+
+HARMS = (remove_all, remove_some, make_folders, break_some)
+
+
+def with_pictures(job, pictures, jobs):
+    """The same command on other pictures."""
+    if job.name == "fit":
+        return job
+    old = jobs["extract"].arguments[1]
+    return replace(job, arguments=tuple(pictures if a == old else a for a in job.arguments))
+
+
+def pictures_during(forks, jobs, effort, folder):
+    """The command stops with a sentence, or what could still be read is in the result and the rest in skipped.csv."""
+    tally = Tally("pictures removed, broken or replaced by folders during a command")
+    dice = random.Random(2)
+    truth = read_views(folder / "views")
+    features = {path: [view[i] for view in truth.arrays] for i, path in enumerate(truth.paths)}
+    pictures = folder / "changing"
+    for name in (name for name in COMMANDS if name != "fit"):  # a fit only draws pictures
+        job = with_pictures(jobs[name], pictures, jobs)
+        for harm in HARMS * 4 if effort.whole else [dice.choice(HARMS)]:
+            shutil.rmtree(pictures, ignore_errors=True)
+            files = sorted(write_pictures(pictures, N_EACH).rglob("*.png"))
+            job.clear()
+            started = forks.start(job.arguments)
+            time.sleep(dice.uniform(0, job.seconds))
+            _stopped(started, harm, files)
+            ended = forks.wait(started)
+            tally.tried += 1
+            why = f"{name}, {harm.__name__}"
+            if ended.crashed or not (ended.code == 0 or ended.refused):
+                tally.crashes.append(f"{why}: ended with {ended.code}: {ended.said[-600:]}")
+            elif ended.code == 0:
+                tally.wrong += [f"{why}: {what}" for what in _unlike(job, features, len(files))]
+    return tally
+
+
+def _stopped(started, harm, files):
+    os.kill(started[0], signal.SIGSTOP)
+    try:
+        harm(files)
+    finally:
+        os.kill(started[0], signal.SIGCONT)
+
+
+def _unlike(job, features, n_pictures):
+    """What of a result is not as the pictures were before anything happened to them, or is not told."""
+    skipped = (job.out / "skipped.csv").read_text().splitlines()[1:]
+    if job.name == "predict":
+        n_rows = len((job.out / "predictions.csv").read_text().splitlines()) - 1
+    else:
+        views = read_views(job.out / "views" if job.name == "cluster" else job.out)
+        n_rows = views.n_rows
+        for i, path in enumerate(views.paths):
+            rows = [view[i] for view in views.arrays]
+            if not all(np.array_equal(row, true) for row, true in zip(rows, features[path], strict=True)):
+                yield f"the features of {path} are those of no picture that was there"
+    if n_rows + len(skipped) > n_pictures:
+        yield f"{n_rows} pictures, {len(skipped)} skipped, of {n_pictures}"
+
+
+def pictures_between(forks, jobs, effort, folder):
+    """Killed; then pictures change; then the same command says so, or its result is that of the changed pictures."""
+    tally = Tally("pictures changed between a kill and the next try")
+    dice = random.Random(3)
+    pictures, fresh = folder / "changing", folder / "fresh"
+    for name, make in (("cluster", cluster), ("extract", extract)):
+        job = with_pictures(jobs[name], pictures, jobs)
+        for _ in range(12 if effort.whole else 1):
+            shutil.rmtree(pictures, ignore_errors=True)
+            files = sorted(write_pictures(pictures, N_EACH).rglob("*.png"))
+            job.clear()
+            started = forks.start(job.arguments)
+            time.sleep(dice.uniform(0, job.seconds))
+            kill(started)
+            forks.wait(started)
+            for file in dice.sample(files, 5):
+                file.write_bytes(dice.choice(files).read_bytes())
+            ended = forks.run(job.arguments)
+            tally.tried += 1
+            if ended.refused and "changed" in ended.said:
+                continue
+            if ended.code != 0:
+                tally.crashes.append(f"{name}: ended with {ended.code}: {ended.said[-600:]}")
+                continue
+            shutil.rmtree(fresh, ignore_errors=True)
+            assert forks.run(make(pictures, fresh)).code == 0
+            if _bytes(job.out) != _bytes(fresh):
+                tally.wrong.append(f"{name}: old and new pictures are mixed")
+    return tally
+
+
+def _bytes(folder):
+    return {
+        path.relative_to(folder): path.read_bytes()
+        for path in Path(folder).rglob("*")
+        if path.is_file() and path != folder / "manifest.json"  # of a run: it has times
+    }
+
+
+# ---- what the killed command has left
+
+
+def lose(path):
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def cut(path):
+    if path.is_file():
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def results_between(forks, jobs, effort):
+    """Killed; then something that it has left is lost or cut. The same command makes it anew, or says what is wrong."""
+    tally = Tally("files of a stopped command removed or cut before the next try")
+    dice = random.Random(4)
+    for name in COMMANDS:
+        job = jobs[name]
+        for _ in range(25 if effort.whole else 1):
+            job.clear()
+            started = forks.start(job.arguments)
+            time.sleep(dice.uniform(0, job.seconds))
+            kill(started)
+            forks.wait(started)
+            files = sorted(path for place in job.places for path in place.rglob("*") if path.name != "skipped.csv")
+            if not files or job.expected.items() <= job.left().items():  # not begun, or finished
+                continue
+            victim, harm = dice.choice(files), dice.choice((lose, cut))
+            harm(victim)
+            tally.tried += 1
+            ended = forks.run(job.arguments)
+            why = f"{name}, {harm.__name__} {victim.relative_to(job.out.parent)}"
+            if ended.crashed or not (ended.code == 0 or ended.refused):
+                tally.crashes.append(f"{why}: ended with {ended.code}: {ended.said[-600:]}")
+            elif ended.code == 0:
+                before = len(tally.wrong)
+                check_result(job, tally)
+                tally.wrong[before:] = [f"{why}: {what}" for what in tally.wrong[before:]]
+    return tally

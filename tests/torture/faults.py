@@ -1,0 +1,119 @@
+"""Every write of a command made to fail; a full disk; no permission. The same command then finishes the job."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+
+from torture import changes
+from torture.commands import COMMANDS, bench, halves, jobs_in
+from torture.kills import check_result
+from torture.tally import Tally
+
+ERRORS = ("ENOSPC", "EIO", "EACCES")
+SHORT_STEP = 101  # some of the writes are enough for a test suite
+NOBODY = 65534
+
+
+def tallies(effort):
+    with bench() as (forks, jobs, folder):
+        for name in COMMANDS:
+            yield at_writes(forks, jobs[name], effort, f"`{name}` killed at", lambda n: "kill")
+            yield at_writes(
+                forks, jobs[name], effort, f"`{name}` with a full or failing disk or no permission at", errno
+            )
+        yield full_disk(forks, jobs, effort, folder)
+        yield no_permission(forks, jobs, effort, folder)
+        yield from changes.tallies(forks, jobs, effort, folder)
+
+
+def errno(n):
+    return ERRORS[n % len(ERRORS)]
+
+
+def at_writes(forks, job, effort, what, kind):
+    tally = Tally(f"{what} {'every' if effort.whole else 'some'} write, rename, sync or removal")
+    n = 1
+    while True:
+        job.clear()
+        ended = forks.run(job.arguments, fault=[kind(n), n, str(job.out.parent)])
+        if not ended.fault_met:
+            return tally
+        tally.tried += 1
+        check_stop(job, ended, f"{kind(n)} at write {n}", tally)
+        finish(forks, job, f"{kind(n)} at write {n}", tally)
+        n += 1 if effort.whole else SHORT_STEP
+
+
+def check_stop(job, ended, why, tally):
+    """Killed, done in spite of all, or stopped with a sentence that says where; and nothing half passes for whole."""
+    told = ended.refused and str(job.out.parent) in ended.said
+    if ended.crashed or not (told or ended.code in (0, -signal.SIGKILL)):
+        tally.crashes.append(f"{job.name}, {why}: ended with {ended.code}: {ended.said[-600:]}")
+    tally.losses += [f"{job.name}, {why}: half of {path} passes for whole" for path in halves(job)]
+
+
+def finish(forks, job, why, tally, user=None):
+    ended = forks.run(job.arguments, user=user)
+    if ended.code != 0:
+        tally.crashes.append(f"{job.name}, after {why}: ended with {ended.code}: {ended.said[-600:]}")
+    check_result(job, tally)
+
+
+def full_disk(forks, jobs, effort, folder):
+    """A disk of its own for the results, of several sizes, so that it is full at several stages; then it grows."""
+    tally = Tally("disks of several sizes that fill up during a command, and then grow")
+    for there in jobs_in(folder / "disk", folder):
+        there.expected = jobs[there.name].expected
+        jobs[there.name].clear()
+        forks.run((*there.arguments[:-1], jobs[there.name].out))
+        most = 3 * sum(path.stat().st_size for path in jobs[there.name].out.rglob("*"))
+        n_sizes = 24 if effort.whole else 1
+        for size in (int(most * (i + 0.3) / n_sizes) for i in range(n_sizes)):
+            there.out.parent.mkdir(exist_ok=True)
+            mounted = _run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(there.out.parent))
+            if mounted.returncode:
+                tally.what += f" (not tried: a disk cannot be mounted here: {mounted.stderr.strip()})"
+                return tally
+            try:
+                tally.tried += 1
+                check_stop(there, forks.run(there.arguments), f"a disk of {size} bytes", tally)
+                _run("mount", "-o", "remount,size=1g", str(there.out.parent))
+                finish(forks, there, f"a disk of {size} bytes", tally)
+            finally:
+                _run("umount", str(there.out.parent))
+    return tally
+
+
+def _run(*command):
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def no_permission(forks, jobs, effort, folder):
+    """Write permission is taken away during a command. Root may always write, so the command runs as somebody else."""
+    tally = Tally("write permission taken away during a command, and given back")
+    dice = random.Random(1)
+    user = NOBODY if os.geteuid() == 0 else None
+    for there in jobs_in(folder / "theirs", folder):
+        there.expected = jobs[there.name].expected
+        for _ in range(10 if effort.whole else 1):
+            there.clear()
+            there.out.parent.mkdir(exist_ok=True)
+            if user is not None:
+                os.chown(there.out.parent, user, user)
+            started = forks.start(there.arguments, user=user)
+            time.sleep(dice.uniform(0, jobs[there.name].seconds))
+            os.kill(started[0], signal.SIGSTOP)
+            folders = [path for place in there.places for path in [place, *place.rglob("*")] if path.is_dir()]
+            for path in (there.out.parent, *folders):
+                path.chmod(0o555)
+            os.kill(started[0], signal.SIGCONT)
+            ended = forks.wait(started)
+            for path in (there.out.parent, *folders):
+                if path.exists():
+                    path.chmod(0o755)
+            tally.tried += 1
+            check_stop(there, ended, "write permission taken away", tally)
+            finish(forks, there, "write permission taken away", tally, user)
+    return tally

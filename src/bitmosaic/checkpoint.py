@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bitmosaic.errors import InvalidDataError, ModelFileError, ParameterError
-from bitmosaic.files import locked, remove_unfinished
+from bitmosaic.files import locked, remove_unfinished, writing
 from bitmosaic.model_file import complete, read_model, write_model
 from bitmosaic.parameters import as_json, drawn_seed
 from bitmosaic.scale.data import on_cluster
@@ -40,12 +40,6 @@ def kept_in(folder, estimator, views):
             "A checkpoint is for views on this machine; got Dask arrays. Workers that die are replaced: leave it out."
         )
     folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidDataError(
-            f"A checkpoint is a folder that can be made; got {folder}: {error.strerror}. Name another."
-        ) from None
     with locked(folder):
         remove_unfinished(folder)
         checkpoint = Checkpoint(folder, as_json(estimator.get_params()), looks_of(views))
@@ -104,7 +98,7 @@ class Checkpoint:
         return codes.reshape(-1, n_bytes)
 
     def keep_codes(self, codes):
-        with self.codes_path.open("ab") as file:
+        with writing(self.codes_path), self.codes_path.open("ab") as file:
             file.write(codes)
             self.n_bytes, self.checksum = self.n_bytes + codes.nbytes, zlib.crc32(codes, self.checksum)
             if self._is_due():

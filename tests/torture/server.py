@@ -19,10 +19,11 @@ CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")  # e
 
 def main(folder):
     os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])  # one thread: a fork has no other
-    from bitmosaic import extraction
+    from bitmosaic import checkpoint, extraction
     from pictures import write_pictures
 
     extraction.BATCH = 16  # so that there are several
+    checkpoint.EVERY = checkpoint.COST = 0.0  # after every iteration
     pictures, warm = write_pictures(Path(folder) / "pictures", 4), Path(folder) / "run"
     # Compiles or loads what every command needs, once for all of them.
     for arguments in (

@@ -17,6 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bitmosaic.checkpoint import KIND
+from bitmosaic.model_file import read_model
+from bitmosaic.pipeline import CHECKPOINT
 from pictures import write_pictures
 
 N_EACH = 30  # pictures of each of three kinds: six batches of 16
@@ -178,7 +181,8 @@ def halves(job):
     The results do not depend on chance, so a whole one is known by its content; a manifest grows from stage to stage.
     """
     left = {path: content for path, content in job.left().items() if path not in hidden(job)}
-    return [path for path, content in left.items() if job.expected.get(path) != content and not _is_stage(path, job)]
+    changed = [path for path, content in left.items() if job.expected.get(path) != content]
+    return [path for path in changed if not _is_stage(path, job) and not _is_checkpoint(job.out.parent / path)]
 
 
 def _is_stage(path, job):
@@ -189,6 +193,13 @@ def _is_stage(path, job):
     facts, final = _timeless(json.loads(manifest.read_text())), json.loads(job.expected[path])
     grown = facts.pop("seconds", []), facts.pop("bytes", {}).items()
     return final | facts == final and set(grown[0]) <= set(final["seconds"]) and grown[1] <= final["bytes"].items()
+
+
+def _is_checkpoint(path):
+    """Whether it is a whole file of a checkpoint; codes grow, and what is too much of them is cut off."""
+    if path.parent.name != CHECKPOINT:
+        return False
+    return path.name == "codes.bin" or bool(read_model(path, KIND))
 
 
 def _content(path):

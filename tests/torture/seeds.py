@@ -15,6 +15,7 @@ from image_files import SUFFIXES, encoded, picture
 from PIL import Image
 
 from bitmosaic import HSIC, BinaryKMeans, pipeline
+from bitmosaic.explorer.duplicates import duplicates_of
 from bitmosaic.explorer.edits import EditLog
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.images import quiet
@@ -62,7 +63,7 @@ def _run(folder):
         log.append(edit, version)
     pages = Pages(run)  # keeps a map, duplicates and thumbnails in the run
     pages._place(quiet)
-    pages._find_duplicates(quiet)
+    duplicates_of(run, run.column("codes"), quiet)
     pages.thumbnails.many(range(N))
     names = (line.split(",")[0] for line in (place / "clusters.csv").read_text().splitlines()[1:])
     labels = "".join(f"{name},{i % 2}\r\n" for i, name in enumerate(names))

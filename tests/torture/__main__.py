@@ -1,25 +1,36 @@
-"""The long form, and its table for docs/reliability.md: ``python -m torture [kind…]`` with `tests` on the path."""
+"""The long form, and its table in docs/reliability.md: ``python -m torture [kind…]`` with `tests` on the path."""
 
+import re
 import sys
 import time
 from importlib import import_module
+from pathlib import Path
 
 from torture.tally import LONG
 
 KINDS = ("kills", "faults", "locks", "hostile", "served", "limits")
 HEAD = ("tried", "losses", "wrong results", "crashes", "what")
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 
 def main(kinds):
-    print("| " + " | ".join(HEAD) + " |\n|" + "---:|" * 4 + "---|", flush=True)
-    bad, start = [], time.perf_counter()
+    lines, bad, start = [], [], time.perf_counter()
+
+    def say(line):
+        print(line, flush=True)
+        lines.append(line)
+
+    say("| " + " | ".join(HEAD) + " |\n|" + "---:|" * 4 + "---|")
     for kind in kinds or KINDS:
         for tally in import_module(f"torture.{kind}").tallies(LONG):
             counts = (tally.tried, len(tally.losses), len(tally.wrong), len(tally.crashes))
-            print("| " + " | ".join([*(f"{count:,}" for count in counts), tally.what]) + " |", flush=True)
+            say("| " + " | ".join([*(f"{count:,}" for count in counts), tally.what]) + " |")
             bad += [f"{tally.what}: {what}" for what in tally.bad]
-    minutes = (time.perf_counter() - start) / 60
-    print(f"\n{minutes:.0f} minutes.", *bad[:50], sep="\n")
+    say(f"\nIt took {(time.perf_counter() - start) / 60:.0f} minutes.")
+    print(*bad[:50], sep="\n")
+    if not kinds:
+        table = "\n".join(["<!-- torture -->", *lines, "<!-- /torture -->"])
+        PAGE.write_text(re.sub(r"<!-- torture -->.*<!-- /torture -->", lambda _: table, PAGE.read_text(), flags=re.S))
     return min(len(bad), 1)
 
 

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from bitmosaic import HSIC, checkpoint
-from bitmosaic.errors import BusyFolderError, InvalidDataError, ModelFileError, ParameterError, UnwritableFileError
+from bitmosaic.errors import (
+    BitmosaicError,
+    BusyFolderError,
+    InvalidDataError,
+    ModelFileError,
+    ParameterError,
+    UnwritableFileError,
+)
+from bitmosaic.model_file import read_model, write_model
 from bitmosaic.solver import loop
 from bitmosaic.views import Views
 from planted_views import blobs, lacking
@@ -168,6 +176,20 @@ def test_a_checkpoint_that_was_changed_is_refused(views, tmp_path):
     HSIC(**SMALL).fit(views).save(tmp_path / "loop.safetensors")
     with pytest.raises(ModelFileError, match="This file holds a 'HSIC' model"):
         HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["codes", "labels", "centers", "S", "alpha", "bit_weights", "ZtB1", "ZtB2"])
+def test_a_checkpoint_that_was_made_by_hand_is_refused(views, tmp_path, name):
+    with pytest.raises(StoppedError):
+        HSIC(**SMALL).fit(views, progress=stop_at(5), checkpoint=tmp_path)
+    arrays, facts = read_model(tmp_path / "loop.safetensors", checkpoint.KIND)
+    others = [arrays | {name: arrays[name][:-1]}, {key: array for key, array in arrays.items() if key != name}]
+    if name == "labels":
+        others.append(arrays | {name: arrays[name] + 1})
+    for other in others:
+        write_model(tmp_path / "loop.safetensors", checkpoint.KIND, other, facts)
+        with pytest.raises(BitmosaicError, match=r"the arrays in it are others|a part is missing"):
+            HSIC(**SMALL).fit(views, checkpoint=tmp_path)
 
 
 def test_two_fits_cannot_have_the_same_checkpoint(views, tmp_path):

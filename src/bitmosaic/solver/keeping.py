@@ -6,10 +6,12 @@ belongs to these data and parameters.
 
 import hashlib
 from dataclasses import astuple, dataclass
+from itertools import zip_longest
 
 import numpy as np
 
 from bitmosaic.codes import pack, unpack
+from bitmosaic.errors import InvalidDataError
 from bitmosaic.solver.clustering import Clustering
 
 
@@ -87,6 +89,25 @@ class LoopState:
             before=np.inf if facts["before"] is None else facts["before"],
             converged=facts["converged"],
         )
+
+    def check(self, n_rows, s, widths):
+        """Refuse a state that is of no fit of so many rows, with views of so many anchors: it was made by hand."""
+        c, K = s.n_clusters, s.K
+        expected = [
+            (self.codes, np.uint8, (n_rows, K // 8)),
+            (self.clustering.labels, np.int32, (n_rows,)),
+            (self.clustering.Q, np.int8, (c, K)),
+            (self.clustering.S, np.int64, (c, K)),
+            (self.clustering.bit_weights, np.float64, (K,)),
+            (self.alpha, np.float64, (len(widths),)),
+            *((ZtB, np.float64, (width, K)) for ZtB, width in zip_longest(self.ZtBs, widths)),
+        ]
+        fits = all(array is not None and (array.dtype, array.shape) == (kind, shape) for array, kind, shape in expected)
+        labels = self.clustering.labels
+        if not fits or labels.min() < 0 or labels.max() >= c or not 0 < self.n_iter <= s.max_iter:
+            raise InvalidDataError(
+                "A checkpoint must hold what this fit would; the arrays in it are others. Delete it to begin anew."
+            )
 
 
 def imprint(settings, grams, n_present, start, start_rows, rng):

@@ -77,6 +77,7 @@ def learn(
     if state is None:
         state = first_state(blocks, start, start_rows, s, shares, rng)
     else:
+        state.check(n, s, [len(G) for G in grams])
         report(state.n_iter, state.before, None)
     codes, ZtBs, clustering, alpha = state.codes, state.ZtBs, state.clustering, state.alpha
     history, n_iter, before, converged = state.history, state.n_iter, state.before, state.converged

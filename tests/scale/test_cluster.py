@@ -62,6 +62,13 @@ def test_workers_of_this_machine_are_processes_that_end_with_the_block(failing):
             os.kill(pid, 0)
 
 
+def test_workers_of_this_machine_take_no_rows_from_each_other():
+    with connected(workers=1) as client:
+        jobs = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.periodic_callbacks))
+    assert jobs
+    assert "stealing" not in jobs
+
+
 def test_the_cluster_at_an_address_stays_when_the_block_ends(cluster):
     for _ in range(2):
         with connected(cluster.scheduler_address) as client:

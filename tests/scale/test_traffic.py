@@ -24,21 +24,6 @@ FEW, MANY = 5, 20  # parts
 TASKS = 2.5  # for each part and step: one, one that keeps the rows, and a few that add up
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_stolen(client):
-    """On a busy machine Dask moves work, and with it rows, to whoever is free; our own traffic is tested."""
-
-    async def stop(dask_scheduler):
-        await dask_scheduler.extensions["stealing"].stop()
-
-    async def start(dask_scheduler):
-        await dask_scheduler.extensions["stealing"].start()
-
-    client.run_on_scheduler(stop)
-    yield
-    client.run_on_scheduler(start)
-
-
 def sent_to_workers(client):
     """Bytes that workers have sent to each other so far, as written to the wire."""
 

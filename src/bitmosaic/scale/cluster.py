@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 NO_DASK = "A cluster needs Dask, which is not installed: pip install 'bitmosaic[dask]'"
 CONNECT_SECONDS, WORKER_SECONDS = 15, 30
+# A worker that is done a moment earlier would take blocks of codes from the other, in every round.
+NO_STEALING = {"distributed.scheduler.work-stealing": False}
 SILENT = logging.CRITICAL  # Dask's lines would stand between the progress bars, and what matters is raised
 # Ctrl-C reaches every process of a terminal; workers that it hits show tracebacks. The command closes them itself.
 DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
@@ -67,17 +69,19 @@ def current_client() -> "Client":
 
 
 def _local_cluster(workers: int):
+    import dask
     from distributed import LocalCluster
 
     try:
-        return LocalCluster(
-            n_workers=workers,
-            threads_per_worker=max(1, available_threads() // workers),
-            processes=True,
-            dashboard_address="127.0.0.1:0",  # None would still take port 8787, and complain where it is taken
-            silence_logs=SILENT,
-            preload=[DEAF],
-        )
+        with dask.config.set(NO_STEALING):
+            return LocalCluster(
+                n_workers=workers,
+                threads_per_worker=max(1, available_threads() // workers),
+                processes=True,
+                dashboard_address="127.0.0.1:0",  # None would still take port 8787, and complain where it is taken
+                silence_logs=SILENT,
+                preload=[DEAF],
+            )
     except (RuntimeError, OSError) as error:
         raise ClusterError(f"{workers} workers could not be started here ({error}). Try with fewer.") from error
 

@@ -26,7 +26,7 @@ check: $(READY)  ## format, lint, types, layers
 	$(BIN)/lint-imports
 
 torture: $(READY)  ## kills, faults, hostile files, load: the table of docs/reliability.md
-	PYTHONPATH=tests $(BIN)/python -m torture $(KINDS)
+	PYTHONPATH=tests:tests/images $(BIN)/python -m torture $(KINDS)
 
 bench: $(READY)  ## quality on multi-view files (DATA="a.mat b.mat") and memory on a million rows
 	$(BIN)/bitmosaic bench quality $(DATA)

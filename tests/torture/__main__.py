@@ -1,4 +1,4 @@
-"""The long form, and its table in docs/reliability.md: ``python -m torture [kind…]`` with `tests` on the path."""
+"""The long form, and its table in docs/reliability.md: ``python -m torture [kind…]`` with `tests` and `tests/images` on the path."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The long form, and its table in docs/reliability.md: ``python -m torture [kind…]`` with `tests` and `tests/images` on the path."""
+"""The long form, and its table in docs/reliability.md: ``python -m torture [kind…]``, as `make torture` calls it."""
 
 import re
 import sys

@@ -3,18 +3,19 @@
 import numpy as np
 import pytest
 
-from bitmosaic import HSIC, checkpoint
+from bitmosaic import HSIC, checkpoint, pipeline
 from bitmosaic.errors import (
     BitmosaicError,
     BusyFolderError,
     InvalidDataError,
-    ModelFileError,
     ParameterError,
+    StaleCheckpointError,
     UnwritableFileError,
 )
 from bitmosaic.model_file import read_model, write_model
+from bitmosaic.parameters import drawn_seed
 from bitmosaic.solver import loop
-from bitmosaic.views import Views
+from bitmosaic.views import Views, write_views
 from planted_views import blobs, lacking
 
 pytestmark = pytest.mark.filterwarnings("ignore:The objective still fell")
@@ -56,7 +57,7 @@ class Fragile:
         self.values, self.shape, self.dtype, self.last, self.seen = values, values.shape, values.dtype, last, []
 
     def __getitem__(self, rows):
-        if isinstance(rows, slice):
+        if isinstance(rows, slice) and rows.stop - rows.start > checkpoint.LOOKED_AT:
             self.seen.append(rows.start)
             if rows.start >= self.last:
                 raise StoppedError
@@ -107,7 +108,8 @@ def test_iterations_that_are_kept_are_not_done_again(views, tmp_path, monkeypatc
     assert len(n_done) == 1 + 3 + 2  # the third was not kept yet
 
 
-def test_codes_that_are_kept_are_not_made_again(views, tmp_path):
+def test_codes_that_are_kept_are_not_made_again(views, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "CHECKED_BLOCKS", 0)  # but some are, to see that they are the same
     expected = HSIC(**SMALL).fit(views)
     broken = Fragile(views["a"], 3 * 1024)
     with pytest.raises(StoppedError):
@@ -121,7 +123,7 @@ def test_codes_that_were_not_safe_yet_are_made_again(views, tmp_path):
     expected = HSIC(**SMALL).fit(views)
     with pytest.raises(StoppedError):
         HSIC(**SMALL).fit(with_a(views, Fragile(views["a"], 3 * 1024)), checkpoint=tmp_path)
-    with (tmp_path / "codes.bin").open("ab") as file:
+    with (tmp_path / "codes.unfinished").open("ab") as file:
         file.write(bytes(1000))
     assert_same(HSIC(**SMALL).fit(views, checkpoint=tmp_path), expected)
 
@@ -159,23 +161,70 @@ def test_a_checkpoint_of_something_else_is_refused(views, tmp_path):
     assert_same(HSIC(**SMALL).fit(views, checkpoint=tmp_path), HSIC(**SMALL).fit(views))  # it is still there
 
 
+def test_codes_of_other_data_are_refused_although_the_training_rows_are_the_same(views, tmp_path):
+    with pytest.raises(StoppedError):
+        HSIC(**SMALL).fit(with_a(views, Fragile(views["a"], 3 * 1024)), checkpoint=tmp_path)
+    trained = np.random.default_rng(drawn_seed(0)).choice(N, 2000, replace=False)
+    changed = views["a"].copy()
+    changed[np.setdiff1d(np.arange(100, 3000), trained)] += 5
+    with pytest.raises(StaleCheckpointError, match="has codes of other data"):
+        HSIC(**SMALL).fit(views | {"a": changed}, checkpoint=tmp_path)
+
+
+def test_other_versions_are_told(views, tmp_path, monkeypatch):
+    HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+    monkeypatch.setattr(checkpoint, "__version__", "0.0.1")
+    with pytest.raises(StaleCheckpointError, match="has other versions"):
+        HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+
+
 def test_a_checkpoint_that_was_changed_is_refused(views, tmp_path):
     HSIC(**SMALL).fit(views, checkpoint=tmp_path)
-    codes = tmp_path / "codes.bin"
+    codes = tmp_path / "codes.unfinished"
     content = codes.read_bytes()
     for other in (content[:-1], content[:100] + b"?" + content[101:], b""):
         codes.write_bytes(other)
-        with pytest.raises(ModelFileError, match=r"codes.bin was changed. Delete"):
+        with pytest.raises(StaleCheckpointError, match="has codes that were cut or changed"):
             HSIC(**SMALL).fit(views, checkpoint=tmp_path)
     codes.unlink()
-    with pytest.raises(ModelFileError, match=r"codes.bin was changed. Delete"):
+    with pytest.raises(StaleCheckpointError, match="has codes that were cut or changed"):
         HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+    codes.write_bytes(content)
+    facts = read_model(tmp_path / "codes.safetensors", checkpoint.KIND)[1]
+    for change in ({"n_bytes": -4}, {"n_bytes": 2**50}, {"n_bytes": "3"}, {"n_bytes": None}, {"n_bytes": 3}):
+        write_model(tmp_path / "codes.safetensors", checkpoint.KIND, {}, facts | change)
+        with pytest.raises(StaleCheckpointError, match="has codes that were cut or changed"):
+            HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+        codes.write_bytes(content)
     (tmp_path / "loop.safetensors").write_bytes(b"no model")
-    with pytest.raises(ModelFileError, match="is not a usable model"):
+    with pytest.raises(StaleCheckpointError, match="is not a usable model"):
         HSIC(**SMALL).fit(views, checkpoint=tmp_path)
     HSIC(**SMALL).fit(views).save(tmp_path / "loop.safetensors")
-    with pytest.raises(ModelFileError, match="This file holds a 'HSIC' model"):
+    with pytest.raises(StaleCheckpointError, match="This file holds a 'HSIC' model"):
         HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+
+
+def test_a_folder_with_other_things_is_no_checkpoint(views, tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / ".bitmosaic-0.tmp").touch()
+    with pytest.raises(InvalidDataError, match=r"A checkpoint has a folder of its own; .* holds 'deep'"):
+        HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+    assert (tmp_path / "deep" / ".bitmosaic-0.tmp").exists()
+
+
+def test_a_run_goes_on_without_a_checkpoint_that_is_stale(views, tmp_path, monkeypatch):
+    write_views(tmp_path / "views", views)
+
+    def fit(progress):
+        return pipeline.fit(tmp_path / "views", tmp_path / "run", 4, progress=progress)
+
+    with pytest.raises(StoppedError):
+        fit(lambda stage, done, total: stop_at(6)(done, total))
+    assert (tmp_path / "run" / "checkpoint" / "loop.safetensors").exists()
+    monkeypatch.setattr(checkpoint, "__version__", "0.0.1")
+    run = fit(lambda *step: None)
+    assert run.complete
+    assert not (tmp_path / "run" / "checkpoint").exists()
 
 
 @pytest.mark.parametrize("name", ["codes", "labels", "centers", "S", "alpha", "bit_weights", "ZtB1", "ZtB2"])
@@ -188,7 +237,7 @@ def test_a_checkpoint_that_was_made_by_hand_is_refused(views, tmp_path, name):
         others.append(arrays | {name: arrays[name] + 1})
     for other in others:
         write_model(tmp_path / "loop.safetensors", checkpoint.KIND, other, facts)
-        with pytest.raises(BitmosaicError, match=r"the arrays in it are others|a part is missing"):
+        with pytest.raises(BitmosaicError, match=r"has other arrays than|a part is missing"):
             HSIC(**SMALL).fit(views, checkpoint=tmp_path)
 
 

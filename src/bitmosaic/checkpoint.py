@@ -1,7 +1,7 @@
 """A fit that may be stopped at any moment and goes on to the same result: a folder with what there is so far.
 
 loop.safetensors   where the iterations are, and an imprint of all that came before
-codes.bin          packed codes of the first rows, as they come
+codes.unfinished   packed codes of the first rows, as they come
 codes.safetensors  how many of these were safe on the disk, and their checksum
 """
 
@@ -10,12 +10,12 @@ import os
 import time
 import zlib
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
-
-from bitmosaic.errors import InvalidDataError, ModelFileError, ParameterError
-from bitmosaic.files import locked, remove_unfinished, writing
+from bitmosaic import __version__
+from bitmosaic.errors import InvalidDataError, ModelFileError, ParameterError, StaleCheckpointError
+from bitmosaic.files import LOCK, locked, remove_unfinished, writing
 from bitmosaic.model_file import complete, read_model, write_model
 from bitmosaic.parameters import as_json, drawn_seed
 from bitmosaic.scale.data import on_cluster
@@ -25,7 +25,8 @@ from bitmosaic.views import exact_dtype, read_rows
 KIND = "HSIC in the making"
 EVERY = 5.0  # seconds
 COST = 20  # seconds of work for each second of writing, at least
-LOOKED_AT = 64  # rows of each view, to know the data again
+LOOKED_AT = 32  # rows at the beginning and the end of each view, to know the data again
+OWN = (LOCK, "loop.safetensors", "codes.safetensors", "codes.unfinished")
 NO_MATTER = ("memory_limit", "chunk_size", "n_threads", "verbose")  # for what comes out
 
 
@@ -41,7 +42,11 @@ def kept_in(folder, estimator, views):
         )
     folder = Path(folder)
     with locked(folder):
-        remove_unfinished(folder)
+        remove_unfinished(folder, below=False)
+        if others := [path.name for path in folder.iterdir() if path.name not in OWN]:
+            raise InvalidDataError(
+                f"A checkpoint has a folder of its own; {folder} holds {others[0]!r}. Name an empty or a new one."
+            )
         checkpoint = Checkpoint(folder, as_json(estimator.get_params()), looks_of(views))
         yield checkpoint, checkpoint.seed_for(estimator.random_state)
 
@@ -52,13 +57,14 @@ class Checkpoint:
     wanted = True
 
     def __init__(self, folder, parameters, data):
-        self.folder, self.codes_path = folder, folder / "codes.bin"
+        self.folder, self.codes_path = folder, folder / "codes.unfinished"
         self.facts = {
             "parameters": {name: value for name, value in parameters.items() if name not in NO_MATTER},
             "data": data,
+            "versions": {"bitmosaic": __version__} | {name: version(name) for name in ("numpy", "scipy", "numba")},
         }
         self.loop, self.counts = self._read("loop"), self._read("codes")
-        self.n_bytes, self.checksum = 0, 0  # of codes.bin, so far
+        self.n_bytes, self.checksum = 0, 0  # of codes.unfinished
         self.last, self.pause = time.monotonic(), EVERY
 
     def seed_for(self, random_state):
@@ -71,12 +77,11 @@ class Checkpoint:
 
     def begin(self, imprint, rng):
         self.facts["imprint"] = imprint()
-        for kept in (self.loop, self.counts):
-            if kept and kept[1]["imprint"] != self.facts["imprint"]:
-                raise self._other("other rows, another seed, or other versions of its libraries")
+        if any(kept and kept[1].get("imprint") != self.facts["imprint"] for kept in (self.loop, self.counts)):
+            raise self.refuse("other rows, another seed, or comes from another processor")
         if self.loop is None:
             return None
-        with complete(self._path("loop")):
+        with self._usable("loop"):
             return LoopState.from_kept(self.loop[0], self.loop[1]["state"], rng)
 
     def keep(self, state):
@@ -84,18 +89,22 @@ class Checkpoint:
             arrays, facts = state()
             self._write("loop", arrays, state=facts)
 
-    def codes(self, n_bytes):
-        if self.counts is None:
-            self.codes_path.unlink(missing_ok=True)
-            return np.empty((0, n_bytes), np.uint8)
-        self.n_bytes, self.checksum = self.counts[1]["n_bytes"], self.counts[1]["checksum"]
-        codes = np.empty(0, np.uint8)
-        if self.codes_path.is_file():
+    def read_codes(self, codes):
+        with writing(self.codes_path):
+            if self.counts is None:
+                self.codes_path.unlink(missing_ok=True)
+                return 0
+            self.n_bytes, self.checksum = (self.counts[1].get(name) for name in ("n_bytes", "checksum"))
+            there = self.codes_path.stat().st_size if self.codes_path.is_file() else 0
+            if type(self.n_bytes) is not int or not 0 <= self.n_bytes <= min(there, codes.nbytes):
+                raise self.refuse("codes that were cut or changed")
             os.truncate(self.codes_path, self.n_bytes)  # what came after was not safe
-            codes = np.fromfile(self.codes_path, np.uint8)
-        if zlib.crc32(codes) != self.checksum or self.n_bytes % n_bytes:
-            raise ModelFileError(f"{self.codes_path} was changed. Delete {self.folder}, and the fit begins anew.")
-        return codes.reshape(-1, n_bytes)
+            n_rows, rest = divmod(self.n_bytes, codes.shape[1])
+            with self.codes_path.open("rb") as file:
+                file.readinto(codes[:n_rows].data)
+            if rest or zlib.crc32(codes[:n_rows]) != self.checksum:
+                raise self.refuse("codes that were cut or changed")
+            return n_rows
 
     def keep_codes(self, codes):
         with writing(self.codes_path), self.codes_path.open("ab") as file:
@@ -120,29 +129,38 @@ class Checkpoint:
     def _read(self, name):
         if not self._path(name).exists():
             return None
-        arrays, facts = read_model(self._path(name), KIND)
-        with complete(self._path(name)):
+        with self._usable(name):
+            arrays, facts = read_model(self._path(name), KIND)
             old, new = facts["parameters"], self.facts["parameters"]
             changed = [f"{key}={old.get(key)!r}" for key in sorted(new) if old.get(key) != new[key]]
-            same = not changed and facts["data"] == self.facts["data"]
-        if not same:
-            raise self._other(", ".join(changed) or "other data")
+            other = [name for name in ("data", "versions") if facts[name] != self.facts[name]]
+        if changed or other:
+            raise self.refuse(", ".join(changed) or f"other {other[0]}")
         return arrays, facts
+
+    @contextmanager
+    def _usable(self, name):
+        """Inside, whatever is wrong with a file refuses the checkpoint."""
+        try:
+            with complete(self._path(name)):
+                yield
+        except ModelFileError as error:
+            raise self.refuse(f"a file that cannot be used: {error}") from error
 
     def _path(self, name):
         return self.folder / f"{name}.safetensors"
 
-    def _other(self, what):
-        return InvalidDataError(
+    def refuse(self, what):
+        return StaleCheckpointError(
             f"A checkpoint goes on only with the data and parameters it was begun with; {self.folder} has {what}. "
             "Delete it to begin anew, or name another."
         )
 
 
 def looks_of(views):
-    """Enough of the data to see that they are others: shapes, names, and some rows of each view."""
+    """Enough of the data to see that they are others: shapes, names, and the first and last rows of each view."""
     digest = hashlib.sha256(repr([views.n_rows, views.names, views.widths]).encode())
-    rows = np.unique(np.linspace(0, views.n_rows - 1, LOOKED_AT).astype(np.int64))
     for array in views.arrays:
-        digest.update(read_rows(array, rows, exact_dtype(array)).data)
+        for rows in (slice(0, LOOKED_AT), slice(max(0, views.n_rows - LOOKED_AT), views.n_rows)):
+            digest.update(read_rows(array, rows, exact_dtype(array)).data)
     return digest.hexdigest()

@@ -13,6 +13,10 @@ class ViewMismatchError(InvalidDataError):
     """Views that do not fit each other, or do not fit the fitted model."""
 
 
+class StaleCheckpointError(InvalidDataError):
+    """A checkpoint of other data, parameters or versions, or one that was changed."""
+
+
 class DataTypeError(BitmosaicError, TypeError):
     """Data of a kind that is not supported at all, such as sparse matrices."""
 

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, MissingFileError
+from bitmosaic.errors import (
+    BitmosaicError,
+    FileFormatError,
+    InvalidDataError,
+    MissingFileError,
+    StaleCheckpointError,
+)
 from bitmosaic.estimate import Estimate
 from bitmosaic.extraction import (
     BATCH,
@@ -200,11 +206,12 @@ def _cluster_views(run, table, source, model, progress, client):
         views = table if client is None else dask_views(run.views_folder)
         with warnings.catch_warnings():  # the manifest and the chart say it
             warnings.filterwarnings("ignore", "The number of clusters is not clear")
-            model.fit(
-                views,
-                progress=lambda done, total: progress("learning codes and clusters", done, total),
-                checkpoint=run.folder / CHECKPOINT if client is None else None,
-            )
+            fit_on = partial(model.fit, views, progress=partial(progress, "learning codes and clusters"))
+            try:
+                fit_on(checkpoint=run.folder / CHECKPOINT if client is None else None)
+            except StaleCheckpointError:  # after an upgrade, on another processor, or damaged
+                shutil.rmtree(run.folder / CHECKPOINT)
+                fit_on(checkpoint=run.folder / CHECKPOINT)
         model.save(run.folder / "model.safetensors")
         weights = dict(zip(model.view_names_, model.view_weights_.round(4).tolist(), strict=True))
         facts = {"view_weights": weights, "iterations": model.n_iter_}

@@ -199,7 +199,7 @@ def _is_checkpoint(path):
     """Whether it is a whole file of a checkpoint; codes grow, and what is too much of them is cut off."""
     if path.parent.name != CHECKPOINT:
         return False
-    return path.name == "codes.bin" or bool(read_model(path, KIND))
+    return path.name == "codes.unfinished" or bool(read_model(path, KIND))
 
 
 def _content(path):

@@ -3,7 +3,7 @@
 In each round the centers travel to the workers, and the sizes of the clusters and the sums of their bits back.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -17,10 +17,15 @@ from bitmosaic.solver.sums import Sums
 
 FEW_SUMS = 8192  # of bits of clusters: so few may stay beside the labels of a part, which saves a task
 
+# Steps that build on the one before. The scheduler remembers them all, and a worker that dies has them done again.
+CHAIN = 8
+
 
 @dataclass(frozen=True)
 class ClusterStep(Step):
     """As on one machine; `nearest` is a column of assignments, in which the labels are."""
+
+    n_before: int = 0  # steps that it was computed from
 
     @property
     def labels(self):
@@ -46,6 +51,12 @@ class ClusterProblem(Problem):
         return self.parts.total("sums", parts, self.codes.homes)[0]
 
     def step(self, Q, bit_weights, last=None, labels=None, S=None):
+        if last is not None and last.n_before == CHAIN:
+            new = self.step(Q, bit_weights)
+            if labels is None:
+                return new
+            moved = self.parts.map("moved", moved_part, None, new.labels, labels)
+            return replace(new, n_moved=int(self.parts.total("moved", moved, self.codes.homes)[0]))
         const, nothing = self.parts.send((pack(Q), plain_if_equal(bit_weights))), [None] * len(self.parts)
         before = nothing if last is None else last.nearest
         outs = self.parts.map("assign", step_part, const, self.codes, before, nothing if labels is None else labels)
@@ -55,7 +66,8 @@ class ClusterProblem(Problem):
             nearest = Column(self.parts, list(outs), self.codes.homes)
             total = self.parts.total("assign", outs, self.codes.homes)
         sizes, change, n_moved = total
-        return ClusterStep(nearest, sizes, change if S is None else S + change, int(n_moved))
+        n_before = 0 if last is None else last.n_before + 1
+        return ClusterStep(nearest, sizes, change if S is None else S + change, int(n_moved), n_before)
 
     def labels_with(self, Q, rows, values):
         const, wheres = self.parts.send((pack(Q), plain_if_equal(self.initial_weights))), self.parts.positions(rows)
@@ -100,6 +112,12 @@ def step_part(const, codes, before, labels):
         moved = np.flatnonzero(nearest.labels != old)
         sums.add([sizes, change_of_sums(codes[moved], old[moved], nearest.labels[moved], c), len(moved)])
     return nearest, sums
+
+
+def moved_part(const, labels, old):
+    sums = Sums()
+    sums.add([np.count_nonzero(labels_of(labels) != labels_of(old))])
+    return None, sums
 
 
 def labels_part(const, codes, where, values):

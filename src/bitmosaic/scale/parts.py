@@ -259,8 +259,8 @@ def cancel(client, fit):
 
     steps: dict[str, list[Any]] = {}
     for key in list(client.futures):
-        name = key.rpartition("-")[0] if isinstance(key, str) else key[0]
-        if f"-{fit}" in name:
+        name = key.rpartition("-")[0] if isinstance(key, str) else next(iter(key), "") if isinstance(key, tuple) else ""
+        if isinstance(name, str) and f"-{fit}" in name:  # a user's keys may be anything
             steps.setdefault(name, []).append(Future(key, client))
     for futures in reversed(steps.values()):
         client.cancel(futures, force=True)

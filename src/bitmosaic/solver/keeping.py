@@ -11,7 +11,6 @@ from itertools import zip_longest
 import numpy as np
 
 from bitmosaic.codes import pack, unpack
-from bitmosaic.errors import InvalidDataError
 from bitmosaic.solver.clustering import Clustering
 
 
@@ -29,12 +28,15 @@ class NothingKept:
     def keep(self, state):
         """Take note of the arrays and facts that ``state()`` gives, if it is time."""
 
-    def codes(self, n_bytes):
-        """Codes of the first rows that were kept."""
-        return np.empty((0, n_bytes), np.uint8)
+    def read_codes(self, codes):
+        """Codes of the first rows that were kept, put into `codes`; returns how many."""
+        return 0
 
     def keep_codes(self, codes):
         """Those of the next rows."""
+
+    def refuse(self, what):
+        """An error to raise for something that was kept, and is wrong."""
 
 
 NOTHING_KEPT = NothingKept()
@@ -90,8 +92,8 @@ class LoopState:
             converged=facts["converged"],
         )
 
-    def check(self, n_rows, s, widths):
-        """Refuse a state that is of no fit of so many rows, with views of so many anchors: it was made by hand."""
+    def fits(self, n_rows, s, widths):
+        """Whether it can be of a fit of so many rows, with views of so many anchors, or was made by hand."""
         c, K = s.n_clusters, s.K
         expected = [
             (self.codes, np.uint8, (n_rows, K // 8)),
@@ -100,14 +102,14 @@ class LoopState:
             (self.clustering.S, np.int64, (c, K)),
             (self.clustering.bit_weights, np.float64, (K,)),
             (self.alpha, np.float64, (len(widths),)),
+            *([] if self.clustering.sizes is None else [(self.clustering.sizes, np.int64, (c,))]),
             *((ZtB, np.float64, (width, K)) for ZtB, width in zip_longest(self.ZtBs, widths)),
         ]
-        fits = all(array is not None and (array.dtype, array.shape) == (kind, shape) for array, kind, shape in expected)
+        for array, kind, shape in expected:
+            if array is None or (array.dtype, array.shape) != (kind, shape) or not np.isfinite(array).all():
+                return False
         labels = self.clustering.labels
-        if not fits or labels.min() < 0 or labels.max() >= c or not 0 < self.n_iter <= s.max_iter:
-            raise InvalidDataError(
-                "A checkpoint must hold what this fit would; the arrays in it are others. Delete it to begin anew."
-            )
+        return labels.min() >= 0 and labels.max() < c and type(self.n_iter) is int and 0 < self.n_iter <= s.max_iter
 
 
 def imprint(settings, grams, n_present, start, start_rows, rng):

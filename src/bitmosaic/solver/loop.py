@@ -14,6 +14,7 @@ from bitmosaic.solver.keeping import NOTHING_KEPT, LoopState, imprint
 from bitmosaic.threads import row_ranges
 
 FEW_FLIPS = 0.08  # of the bits of a block; adding single rows is then faster than a matrix product
+CHECKED_BLOCKS = 16  # of codes that were kept, which are made again to see that they are of these data
 PART_BLOCKS = 256  # whose codes are kept together, where somebody keeps them
 LOWEST_LOSS = 1e-3  # of a bit, where view weights are concerned
 
@@ -76,9 +77,10 @@ def learn(
     state = keeper.begin(lambda: imprint(s, grams, n_present, start, start_rows, rng), rng)
     if state is None:
         state = first_state(blocks, start, start_rows, s, shares, rng)
-    else:
-        state.check(n, s, [len(G) for G in grams])
+    elif state.fits(n, s, [len(G) for G in grams]):
         report(state.n_iter, state.before, None)
+    else:
+        raise keeper.refuse("other arrays than this fit would have")
     codes, ZtBs, clustering, alpha = state.codes, state.ZtBs, state.clustering, state.alpha
     history, n_iter, before, converged = state.history, state.n_iter, state.before, state.converged
     del state
@@ -195,10 +197,14 @@ def encode(blocks, Ps, weights, keeper=NOTHING_KEPT):
     if not keeper.wanted:
         return blocks.run(work)[0]
     codes = np.empty((blocks.n_rows, Ps[0].shape[1] // 8), np.uint8)
-    kept = keeper.codes(codes.shape[1])
-    codes[: len(kept)] = kept
-    for rows in row_ranges(blocks.n_rows - len(kept), PART_BLOCKS * blocks.step):
-        positions = np.arange(len(kept) + rows.start, len(kept) + rows.stop)
+    n_kept = keeper.read_codes(codes)
+    some = np.linspace(0, -(-n_kept // blocks.step), CHECKED_BLOCKS, endpoint=False).astype(int)
+    for number in np.unique(some) if n_kept else ():
+        positions = np.arange(number * blocks.step, min((number + 1) * blocks.step, n_kept))
+        if not np.array_equal(blocks.run_some(work, positions)[0], codes[positions]):
+            raise keeper.refuse("codes of other data")
+    for rows in row_ranges(blocks.n_rows - n_kept, PART_BLOCKS * blocks.step):
+        positions = np.arange(n_kept + rows.start, n_kept + rows.stop)
         codes[positions] = blocks.run_some(work, positions)[0]
         keeper.keep_codes(codes[positions])
     return codes

@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, and folders for one process at a time."""
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -67,6 +69,17 @@ def test_a_lock_that_says_nothing_still_holds(tmp_path, rubbish):
         (tmp_path / LOCK).write_bytes(rubbish)
         with pytest.raises(BusyFolderError, match=r"is busy in \S+\. Wait for it"), locked(tmp_path):
             pass
+
+
+def test_who_has_just_taken_a_lock_is_waited_for_until_it_says_who_it_is(tmp_path):
+    with open(tmp_path / LOCK, "wb", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        holder = {"process": 7, "host": "here", "since": "now", "command": "bitmosaic"}
+        timer = threading.Timer(0.1, lambda: file.write(json.dumps(holder).encode()))
+        timer.start()
+        with pytest.raises(BusyFolderError, match="process 7 on here, since now: bitmosaic"), locked(tmp_path):
+            pass
+        timer.join()
 
 
 def test_a_lock_that_is_removed_while_it_is_waited_for_is_made_anew(tmp_path, monkeypatch):

@@ -143,9 +143,13 @@ def _me() -> dict[str, Any]:
 
 
 def _in_words(descriptor: int) -> str:
-    """Who holds a lock file, as far as it says so."""
+    """Who holds a lock file, as far as it says so. Who has just taken it may be about to."""
+    for _ in range(_TRIES):
+        if os.fstat(descriptor).st_size:
+            break
+        time.sleep(_PAUSE)
     try:
-        holder = json.loads(os.read(descriptor, 10_000))
+        holder = json.loads(os.pread(descriptor, 10_000, 0))
         facts = [str(holder[key])[:200] for key in ("process", "host", "since", "command")]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""

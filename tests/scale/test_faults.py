@@ -148,6 +148,17 @@ def test_ctrl_c_while_codes_are_clustered_leaves_nothing_running(client):
     assert_nothing_left(client)
 
 
+def test_a_users_odd_keys_do_not_keep_a_failed_fit_alive(client, tmp_path):
+    own = [client.submit(abs, -1, key=key) for key in (7, (1, 2), ("x", 0))]
+    (tmp_path / "gone").touch()
+    with pytest.raises(ClusterError, match="the disk is gone") as caught:
+        HSIC(**SMALL).fit(as_dask(FAINT, block=partial(troubled_block, marker=tmp_path / "gone")))
+    assert_nothing_runs(client)
+    assert client.gather(own) == [1, 1, 1]
+    del caught, own
+    assert_nothing_left(client)
+
+
 def test_a_fit_that_fails_leaves_another_one_of_the_same_client_alone(client, local, tmp_path):
     """The other fit runs to its end while this one waits in the middle, and then fails."""
     others = []

@@ -12,6 +12,7 @@ from made_views import SMALL, as_dask, leave_rows_on_workers, planted, use_small
 from bitmosaic import HSIC
 from bitmosaic.binary_kmeans import as_bytes
 from bitmosaic.pruning import Assignment
+from bitmosaic.scale import clustering
 from bitmosaic.scale.blocks import ClusterBlocks
 from bitmosaic.scale.clustering import ClusterProblem
 from bitmosaic.scale.data import code_column
@@ -118,6 +119,19 @@ def test_bytes_between_workers_do_not_grow_with_the_rows_while_products_are_adde
 
     few, many = measured(FEW), measured(MANY)
     assert many < 1.5 * max(few, 8 * (3 * 60) ** 2)
+
+
+def test_the_scheduler_forgets_old_rounds(client, monkeypatch):
+    monkeypatch.setattr(clustering, "CHAIN", 3)
+    chunks = ((ROWS,) * FEW, (16,))
+    codes = code_column(da.map_blocks(random_codes, chunks=chunks, meta=np.empty((0, 0), np.uint8)), as_bytes)
+    problem, rng, step = ClusterProblem(codes, Frobenius(np.ones(128))), np.random.default_rng(0), None
+    known = []
+    for _ in range(20):
+        Q = rng.choice(np.array([-1, 1], np.int8), (10, 128))
+        step = problem.step(Q, np.ones(128), step, step and step.labels, step and step.S)
+        known.append(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+    assert max(known[10:]) <= max(known[:10]) < 12 * FEW
 
 
 def test_workers_hold_no_more_than_codes_and_labels(client, monkeypatch):

@@ -29,7 +29,10 @@ def sent_to_workers(client):
     """Bytes that workers have sent to each other so far, as written to the wire."""
 
     def sent(dask_worker):
-        return sum(entry["compressed"] for entry in dask_worker.transfer_outgoing_log if entry["who"] in workers)
+        new = sum(entry["compressed"] for entry in dask_worker.transfer_outgoing_log if entry["who"] in workers)
+        dask_worker.transfer_outgoing_log.clear()  # it holds the last thousand only
+        dask_worker.sent_before = getattr(dask_worker, "sent_before", 0) + new
+        return dask_worker.sent_before
 
     workers = set(client.scheduler_info()["workers"])
     return sum(client.run(sent).values())

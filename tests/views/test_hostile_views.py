@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import struct
 import zipfile
 import zlib
@@ -104,6 +105,37 @@ def test_text_of_numbers_that_are_no_characters_is_refused(tmp_path):
     np.savez(tmp_path / "a.npz", hog=MATRIX, y=np.full(12, 2**31, np.uint32).view("<U1"))
     with pytest.raises(FileFormatError, match="numbers that are no characters"):
         read_views(tmp_path / "a.npz")
+
+
+def test_paths_in_bytes_that_are_no_utf8_are_read_as_the_system_reads_them(tmp_path):
+    np.savez(tmp_path / "a.npz", hog=MATRIX, paths=np.array([b"\xff.png"] * 12))
+    assert read_views(tmp_path / "a.npz").paths == ("\udcff.png",) * 12
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["hog"], file["paths"] = MATRIX, np.array([b"\xff.png"] * 12)
+    assert read_views(tmp_path / "a.h5").paths == ("\udcff.png",) * 12
+
+
+# ---- what is no file
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".mat", ".h5", ".parquet"])
+def test_a_named_pipe_is_refused_at_once(tmp_path, suffix):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / f"a{suffix}").symlink_to("pipe")
+    with pytest.raises(FileFormatError, match=f"Only regular files are read; .*a{suffix} is a folder, a pipe"):
+        read_views(tmp_path / f"a{suffix}")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "0.npy", "labels.npy", "paths.jsonl"])
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_named_pipe_in_a_views_folder_is_refused_at_once(tmp_path, name, listed):
+    write_views(tmp_path, Views(("0",), (MATRIX,), np.arange(12), tuple("abcdefghijkl")))
+    if not listed:
+        (tmp_path / "manifest.json").unlink()
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(FileFormatError, match=f"Only regular files are read; .*{name} is"):
+        read_views(tmp_path)
 
 
 # ---- .mat

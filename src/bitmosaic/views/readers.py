@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ViewMismatchError
+from bitmosaic.files import refuse_irregular
 from bitmosaic.npy import load_npz
 from bitmosaic.views.core import Rows, Views, is_numeric
 from bitmosaic.views.folder import open_matrix, read_folder
@@ -38,6 +39,8 @@ def read_views(path: str | os.PathLike[str], *, bare: bool = False) -> Views:
             "Save them with numpy.save, or with bitmosaic's write_views."
         )
     try:
+        if not is_folder:
+            refuse_irregular(path)
         views = reader(path)
         return replace(views, labels=None, paths=None) if bare else views
     except ViewMismatchError:
@@ -102,7 +105,7 @@ def _sort_out(path: Path, found: dict[str, Any]) -> Views:
         if is_label_name(name) and is_vector and labels is None:
             labels = array[:]
         elif is_path_name(name) and is_vector and array.dtype.kind in "USO":
-            paths = tuple(p.decode() if isinstance(p, bytes) else str(p) for p in np.ravel(array))
+            paths = tuple(os.fsdecode(p) if isinstance(p, bytes) else str(p) for p in np.ravel(array))
         elif len(array.shape) == 2 and is_numeric(array.dtype):
             views[name] = array
     if not views:

@@ -89,6 +89,12 @@ def refuse_larger_than_memory(path: Any, n_bytes: int) -> None:
         )
 
 
+def text_array(path: Any, texts: list[str] | list[bytes]) -> np.ndarray:
+    """Texts from a file as an array, in which each takes the room of the longest."""
+    refuse_larger_than_memory(path, 4 * max(map(len, texts), default=0) * len(texts))
+    return np.array(texts)
+
+
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], Any, np.dtype]:
     """Shape, order and type of the array that follows in the file."""
     magic = file.read(8)
@@ -134,6 +140,6 @@ def _not_whole(path: Any, error: Exception, kind: str = ".npy") -> FileFormatErr
             "Save plain arrays of numbers or strings."
         )
     return FileFormatError(
-        f"{path} is not a whole {kind} file ({error or type(error).__name__}). It may be "
+        f"{path} is not a whole {kind} file ({str(error) or type(error).__name__}). It may be "
         "missing, cut or of another format: write it again."
     )

@@ -263,6 +263,48 @@ def test_a_parquet_file_with_a_row_group_larger_than_memory_is_refused(tmp_path,
         read_views(tmp_path / "a.parquet")
 
 
+def test_a_parquet_file_with_lists_larger_than_memory_is_refused(tmp_path, monkeypatch):
+    zeros = pa.FixedSizeListArray.from_arrays(np.zeros(2**20), 2**16)
+    pq.write_table(pa.table({"hog": zeros}), tmp_path / "a.parquet")
+    assert (tmp_path / "a.parquet").stat().st_size < 2**13
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**20)
+    with pytest.raises(FileFormatError, match="must be at most half of the memory"):
+        read_views(tmp_path / "a.parquet")
+
+
+def one_long_text(n):
+    return ["x" * 10**6] + ["y"] * (n - 1)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())])
+def test_one_long_label_among_many_is_refused_before_all_are_as_long(tmp_path, kind):
+    n = 10**6
+    table = pa.table({"hog_0": np.zeros(n), "y": pa.array(one_long_text(n), pa.string()).cast(kind)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=n // 4)
+    with pytest.raises(FileFormatError, match=r"unpacks to 4,000\.0 GB; that must be at most half of the memory"):
+        read_views(tmp_path / "a.parquet")
+
+
+def test_one_long_label_in_a_part_is_refused_before_all_are_as_long(tmp_path):
+    n = 10**5
+    (tmp_path / "parts").mkdir()
+    write_part(part_path(tmp_path, 0), {"hog": np.zeros((n, 1), np.float32)}, ["a"] * n, one_long_text(n), {})
+    write_parts_manifest(tmp_path, {"hog": 1}, [n], labels=True)
+    with pytest.raises(FileFormatError, match=r"unpacks to 400\.0 GB"):
+        read_views(tmp_path)
+
+
+def test_a_long_path_of_many_rows_is_kept_once(tmp_path):
+    n = 4000
+    path = pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), pa.array(["x" * 10**6]))
+    table = pa.table({"hog_0": np.zeros(n), "path": path})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=n // 4, store_schema=False, write_statistics=False)
+    views = read_views(tmp_path / "a.parquet")
+    assert len(set(map(id, views.paths))) <= 4  # one for each row group
+    assert pa.default_memory_pool().max_memory() < 2 * 10**9  # Arrow has not expanded them either
+    assert views.paths[-1] == "x" * 10**6
+
+
 def test_labels_in_parquet_that_are_no_text_are_refused(tmp_path):
     pq.write_table(pa.table({"hog_0": [1.0], "y": ["label"]}), tmp_path / "a.parquet", use_dictionary=False)
     content = (tmp_path / "a.parquet").read_bytes().replace(b"label", b"\xff\xff\xff\xff\xff")

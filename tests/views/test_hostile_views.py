@@ -4,6 +4,7 @@ import io
 import json
 import os
 import struct
+import tracemalloc
 import zipfile
 import zlib
 from contextlib import suppress
@@ -14,14 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.io
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitmosaic import npy
 from bitmosaic.errors import BitmosaicError, FileFormatError
 from bitmosaic.views import Views, read_rows, read_views, write_views
+from bitmosaic.views import mat5 as mat5_reader
 from bitmosaic.views.parts import part_path, write_part, write_parts_manifest
-from mat_files import write_v73
+from mat_files import cell, write_v7, write_v73
 
 MATRIX = np.random.default_rng(0).normal(size=(12, 5))
 
@@ -185,6 +187,63 @@ def test_a_mat_file_that_lies_is_refused(tmp_path, variable, monkeypatch):
         read_views(tmp_path / "a.mat")
 
 
+def compressed(content):
+    packed = zlib.compress(content)
+    return struct.pack("<II", 15, len(packed)) + packed  # not filled up
+
+
+def long_text(n, rows=1):
+    """A variable Y of n characters in a few bytes: bytes become four times as long, and more on their way."""
+    return compressed(matrix(4, (rows, n // rows), b"Y", element(2, b"a" * n)))
+
+
+def test_text_in_a_mat_file_takes_no_more_memory_than_is_counted(tmp_path, monkeypatch):
+    n = 10**6
+    for rows in (1, 2, n):
+        (tmp_path / "a.mat").write_bytes(mat5(matrix(6, (12, 5), b"X", REAL), long_text(n, rows)))
+        counted = []
+        monkeypatch.setattr(mat5_reader, "refuse_larger_than_memory", lambda path, n_bytes: counted.append(n_bytes))  # noqa: B023
+        tracemalloc.start()
+        mat5_reader.read_mat5(tmp_path / "a.mat")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < counted[-1]
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        long_text(10**5),
+        matrix(4, (2**31 - 1, 0), b"Y", element(2, b"")),  # rows of nothing
+        b"".join(long_text(2 * 10**4) for _ in range(3)),  # each alone would do
+        compressed(matrix(1, (5000, 1), b"Y", element(14, b"") * 5000)),  # an array of nothing takes memory too
+    ],
+)
+def test_variables_of_a_mat_file_that_take_too_much_memory_together_are_refused(tmp_path, variable, monkeypatch):
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**20)
+    (tmp_path / "a.mat").write_bytes(mat5(matrix(6, (12, 5), b"X", REAL), variable))
+    with pytest.raises(FileFormatError, match="must be at most half of the memory"):
+        read_views(tmp_path / "a.mat")
+
+
+@pytest.mark.parametrize("write", [write_v7, write_v73])
+def test_one_long_label_in_a_cell_is_refused_before_all_are_as_long(tmp_path, write, monkeypatch):
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**20)
+    write(tmp_path / "a.mat", {"X": np.zeros((200, 1)), "Y": cell("x" * 10**3, *"y" * 199, column=True)})
+    with pytest.raises(FileFormatError, match="must be at most half of the memory"):
+        read_views(tmp_path / "a.mat")
+
+
+def test_memory_that_ends_is_one_sentence_with_a_cause(tmp_path, monkeypatch):
+    def no_memory(path):
+        raise MemoryError
+
+    (tmp_path / "a.mat").write_bytes(mat5(matrix(6, (12, 5), b"X", REAL)))
+    monkeypatch.setattr("bitmosaic.views.matlab.read_mat5", no_memory)
+    with pytest.raises(FileFormatError, match=r"not a whole .mat file \(MemoryError\)"):
+        read_views(tmp_path / "a.mat")
+
+
 def test_cells_that_hold_themselves_end(tmp_path):
     write_v73(tmp_path / "a.mat", {"Y": np.arange(12)})
     with h5py.File(tmp_path / "a.mat", "r+") as file:
@@ -243,6 +302,14 @@ def test_a_heap_of_texts_on_which_hdf5_hangs_is_refused(tmp_path):
     path.write_bytes(content)
     with pytest.raises(FileFormatError, match="text in /y cannot be read"):
         read_views(path)
+
+
+def test_one_long_label_in_hdf5_is_refused_before_all_are_as_long(tmp_path, monkeypatch):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["hog"], file["y"] = MATRIX, ["x" * 10**5, *"abcdefghijk"]
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**22)
+    with pytest.raises(FileFormatError, match="must be at most half of the memory"):
+        read_views(tmp_path / "a.h5")
 
 
 # ---- Parquet and folders
@@ -329,6 +396,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(
     kind=st.sampled_from(["views", "parts"]),
     key=st.sampled_from(["format", "version", "n_rows", "views", "labels", "paths", "parts"]),

@@ -42,10 +42,9 @@ class ParquetFile:
         sizes = [self._file.metadata.row_group(group).num_rows for group in groups]
         if not all(0 <= size < 2**40 for size in sizes) or sum(sizes) != self._file.metadata.num_rows:
             raise FileFormatError(f"{path} has row groups of {sizes[:3]} rows, which cannot be. Write it again.")
+        width = sum(max(1, getattr(field.type, "list_size", 1)) for field in self.schema)
         for group in map(self._file.metadata.row_group, groups):  # each is read at once
-            # A few bytes may stand for any number of equal values, and a row may be a list of many.
-            values = sum(group.column(i).num_values for i in range(group.num_columns))
-            least = 8 * max(values, group.num_rows * group.num_columns)
+            least = 8 * group.num_rows * width  # a few bytes may stand for any number of equal values
             refuse_larger_than_memory(path, max(least, group.total_byte_size))
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])  # (groups + 1,)
 

@@ -7,6 +7,7 @@ import os
 import secrets
 import shlex
 import socket
+import stat
 import sys
 import time
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bitmosaic.errors import BitmosaicError, BusyFolderError, UnwritableFileError
+from bitmosaic.errors import BitmosaicError, BusyFolderError, FileFormatError, UnwritableFileError
 
 try:
     import fcntl
@@ -200,8 +201,18 @@ def write_json(path, value: Any) -> None:
     write_whole(path, json.dumps(value, indent=1, allow_nan=False).encode("ascii") + b"\n")
 
 
+def refuse_irregular(path) -> None:
+    """Whoever opens a named pipe waits for ever, and a device may never end. Links are followed."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        raise FileFormatError(
+            f"Only regular files are read; {shown} is a folder, a pipe, a device or the like. Put a file in its place."
+        )
+
+
 def read_json(path) -> Any:
     """The value in a JSON file; a ValueError whatever is wrong with its text, so that NaN, say, gets no further."""
+    refuse_irregular(path)
     try:
         return json.loads(Path(path).read_bytes(), parse_constant=_no_number)
     except RecursionError as error:

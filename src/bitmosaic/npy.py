@@ -14,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError
+from bitmosaic.files import refuse_irregular
 from bitmosaic.threads import machine_memory
 
 _LONGEST_HEADER, _MOST_DIMENSIONS = 10_000, 32
@@ -33,11 +34,14 @@ def open_npy(path: Any) -> np.memmap:
     """The array in a .npy file as a memory map, read-only."""
     path = Path(path)
     try:
+        refuse_irregular(path)
         with path.open("rb") as file:
             shape, order, dtype = _header(file)
             offset, size = file.tell(), path.stat().st_size
             _check_length(shape, dtype, size - offset, exactly=False)
         return np.memmap(path, dtype, "r", offset, shape, order)
+    except FileFormatError:
+        raise
     except Exception as error:
         raise _not_whole(path, error) from error
 
@@ -56,6 +60,7 @@ def load_npz(path: Any) -> dict[str, np.ndarray]:
     """The arrays in a .npz file by name, in memory."""
     arrays = {}
     try:
+        refuse_irregular(path)
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
             refuse_larger_than_memory(path, sum(member.file_size for member in members))
@@ -82,6 +87,12 @@ def refuse_larger_than_memory(path: Any, n_bytes: int) -> None:
             f"{path} is read whole, and unpacks to {n_bytes / 1e9:,.1f} GB; that must be at most half of the memory of "
             "this machine. Save its matrices as .npy files in a folder: these stay on disk."
         )
+
+
+def text_array(path: Any, texts: list[str] | list[bytes]) -> np.ndarray:
+    """Texts from a file as an array, in which each takes the room of the longest."""
+    refuse_larger_than_memory(path, 4 * max(map(len, texts), default=0) * len(texts))
+    return np.array(texts)
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], Any, np.dtype]:
@@ -129,6 +140,6 @@ def _not_whole(path: Any, error: Exception, kind: str = ".npy") -> FileFormatErr
             "Save plain arrays of numbers or strings."
         )
     return FileFormatError(
-        f"{path} is not a whole {kind} file ({error or type(error).__name__}). It may be "
+        f"{path} is not a whole {kind} file ({str(error) or type(error).__name__}). It may be "
         "missing, cut or of another format: write it again."
     )

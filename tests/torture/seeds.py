@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import scipy.io
 import scipy.sparse
 from image_files import SUFFIXES, encoded, picture
 from PIL import Image
@@ -92,8 +93,10 @@ def _views_files(folder):
     np.save(place / "two.npy", np.asfortranarray(B))
     np.savez(place / "one.npz", a=A, b=B, labels=LABELS, paths=np.array(PATHS))
     np.savez_compressed(place / "two.npz", a=A, y=np.array(["x", "y"] * (N // 2)))
+    np.savez(place / "three.npz", a=A, paths=np.array([path.encode() for path in PATHS]))
     write_v7(place / "one.mat", {"X": cell(A, B), "Y": LABELS, "s": scipy.sparse.eye(N).tocsc()})
     scipy.io.savemat(place / "two.mat", {"X1": A, "X2": scipy.sparse.eye(N).tocsc(), "gt": LABELS}, do_compression=True)
+    scipy.io.savemat(place / "three.mat", {"X": A, "X2": scipy.sparse.eye(N).tocsc(), "Y": LABELS}, format="4")
     write_v73(place / "one.v73.mat", {"X": cell(A, scipy.sparse.eye(N).tocsc()), "Y": LABELS})
     write_v73(place / "two.v73.mat", {"X1": A, "X2": B, "label": cell(*"abcabcabcabc", column=True)})
     with h5py.File(place / "one.h5", "w") as file:

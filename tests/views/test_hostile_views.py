@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import struct
+import tracemalloc
 import zipfile
 import zlib
 from contextlib import suppress
@@ -13,14 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.io
-from hypothesis import given
+import scipy.sparse
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitmosaic import npy
 from bitmosaic.errors import BitmosaicError, FileFormatError
 from bitmosaic.views import Views, read_rows, read_views, write_views
+from bitmosaic.views import mat5 as mat5_reader
 from bitmosaic.views.parts import part_path, write_part, write_parts_manifest
-from mat_files import write_v73
+from mat_files import cell, write_v7, write_v73
 
 MATRIX = np.random.default_rng(0).normal(size=(12, 5))
 
@@ -106,6 +110,37 @@ def test_text_of_numbers_that_are_no_characters_is_refused(tmp_path):
         read_views(tmp_path / "a.npz")
 
 
+def test_paths_in_bytes_that_are_no_utf8_are_read_as_the_system_reads_them(tmp_path):
+    np.savez(tmp_path / "a.npz", hog=MATRIX, paths=np.array([b"\xff.png"] * 12))
+    assert read_views(tmp_path / "a.npz").paths == ("\udcff.png",) * 12
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["hog"], file["paths"] = MATRIX, np.array([b"\xff.png"] * 12)
+    assert read_views(tmp_path / "a.h5").paths == ("\udcff.png",) * 12
+
+
+# ---- what is no file
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".mat", ".h5", ".parquet"])
+def test_a_named_pipe_is_refused_at_once(tmp_path, suffix):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / f"a{suffix}").symlink_to("pipe")
+    with pytest.raises(FileFormatError, match=f"Only regular files are read; .*a{suffix} is a folder, a pipe"):
+        read_views(tmp_path / f"a{suffix}")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "0.npy", "labels.npy", "paths.jsonl"])
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_named_pipe_in_a_views_folder_is_refused_at_once(tmp_path, name, listed):
+    write_views(tmp_path, Views(("0",), (MATRIX,), np.arange(12), tuple("abcdefghijkl")))
+    if not listed:
+        (tmp_path / "manifest.json").unlink()
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(FileFormatError, match=f"Only regular files are read; .*{name} is"):
+        read_views(tmp_path)
+
+
 # ---- .mat
 
 
@@ -150,6 +185,72 @@ def test_a_mat_file_that_lies_is_refused(tmp_path, variable, monkeypatch):
     monkeypatch.setattr(npy, "machine_memory", lambda: 2**30)
     (tmp_path / "a.mat").write_bytes(mat5(variable))
     with pytest.raises(FileFormatError):
+        read_views(tmp_path / "a.mat")
+
+
+def compressed(content):
+    packed = zlib.compress(content)
+    return struct.pack("<II", 15, len(packed)) + packed  # not filled up
+
+
+def long_text(n, rows=1):
+    """A variable Y of n characters in a few bytes: bytes become four times as long, and more on their way."""
+    return compressed(matrix(4, (rows, n // rows), b"Y", element(2, b"a" * n)))
+
+
+def test_text_in_a_mat_file_takes_no_more_memory_than_is_counted(tmp_path, monkeypatch):
+    n = 10**6
+    for rows in (1, 2, n):
+        (tmp_path / "a.mat").write_bytes(mat5(matrix(6, (12, 5), b"X", REAL), long_text(n, rows)))
+        counted = []
+        monkeypatch.setattr(mat5_reader, "refuse_larger_than_memory", lambda path, n_bytes: counted.append(n_bytes))  # noqa: B023
+        tracemalloc.start()
+        mat5_reader.read_mat5(tmp_path / "a.mat")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < counted[-1]
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        long_text(10**5),
+        matrix(4, (2**31 - 1, 0), b"Y", element(2, b"")),  # rows of nothing
+        b"".join(long_text(2 * 10**4) for _ in range(3)),  # each alone would do
+        compressed(matrix(1, (5000, 1), b"Y", element(14, b"") * 5000)),  # an array of nothing takes memory too
+    ],
+)
+def test_variables_of_a_mat_file_that_take_too_much_memory_together_are_refused(tmp_path, variable, monkeypatch):
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**20)
+    (tmp_path / "a.mat").write_bytes(mat5(matrix(6, (12, 5), b"X", REAL), variable))
+    with pytest.raises(FileFormatError, match="must be at most half of the memory"):
+        read_views(tmp_path / "a.mat")
+
+
+@pytest.mark.parametrize("write", [write_v7, write_v73])
+def test_one_long_label_in_a_cell_is_refused_before_all_are_as_long(tmp_path, write, monkeypatch):
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**20)
+    write(tmp_path / "a.mat", {"X": np.zeros((200, 1)), "Y": cell("x" * 10**3, *"y" * 199, column=True)})
+    with pytest.raises(FileFormatError, match="must be at most half of the memory"):
+        read_views(tmp_path / "a.mat")
+
+
+def test_memory_that_ends_is_one_sentence_with_a_cause(tmp_path, monkeypatch):
+    def no_memory(path):
+        raise MemoryError
+
+    (tmp_path / "a.mat").write_bytes(mat5(matrix(6, (12, 5), b"X", REAL)))
+    monkeypatch.setattr("bitmosaic.views.matlab.read_mat5", no_memory)
+    with pytest.raises(FileFormatError, match=r"not a whole .mat file \(MemoryError\)"):
+        read_views(tmp_path / "a.mat")
+
+
+def test_a_sparse_matrix_of_version_4_with_values_nowhere_is_refused_without_a_warning(tmp_path):
+    scipy.io.savemat(tmp_path / "a.mat", {"X": MATRIX, "s": scipy.sparse.eye(12).tocsc()}, format="4")
+    content = (tmp_path / "a.mat").read_bytes()
+    place = content.index(np.arange(1.0, 13).tobytes())  # the rows of its values
+    (tmp_path / "a.mat").write_bytes(content[:place] + struct.pack("<d", np.nan) + content[place + 8 :])
+    with pytest.raises(FileFormatError, match=r"negative|exceeds matrix dimension"):
         read_views(tmp_path / "a.mat")
 
 
@@ -213,6 +314,14 @@ def test_a_heap_of_texts_on_which_hdf5_hangs_is_refused(tmp_path):
         read_views(path)
 
 
+def test_one_long_label_in_hdf5_is_refused_before_all_are_as_long(tmp_path, monkeypatch):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["hog"], file["y"] = MATRIX, ["x" * 10**5, *"abcdefghijk"]
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**22)
+    with pytest.raises(FileFormatError, match="must be at most half of the memory"):
+        read_views(tmp_path / "a.h5")
+
+
 # ---- Parquet and folders
 
 
@@ -229,6 +338,48 @@ def test_a_parquet_file_with_a_row_group_larger_than_memory_is_refused(tmp_path,
     monkeypatch.setattr(npy, "machine_memory", lambda: 2**19)
     with pytest.raises(FileFormatError, match="must be at most half of the memory"):
         read_views(tmp_path / "a.parquet")
+
+
+def test_a_parquet_file_with_lists_larger_than_memory_is_refused(tmp_path, monkeypatch):
+    zeros = pa.FixedSizeListArray.from_arrays(np.zeros(2**20), 2**16)
+    pq.write_table(pa.table({"hog": zeros}), tmp_path / "a.parquet")
+    assert (tmp_path / "a.parquet").stat().st_size < 2**13
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**20)
+    with pytest.raises(FileFormatError, match="must be at most half of the memory"):
+        read_views(tmp_path / "a.parquet")
+
+
+def one_long_text(n):
+    return ["x" * 10**6] + ["y"] * (n - 1)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())])
+def test_one_long_label_among_many_is_refused_before_all_are_as_long(tmp_path, kind):
+    n = 10**6
+    table = pa.table({"hog_0": np.zeros(n), "y": pa.array(one_long_text(n), pa.string()).cast(kind)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=n // 4)
+    with pytest.raises(FileFormatError, match=r"unpacks to 4,000\.0 GB; that must be at most half of the memory"):
+        read_views(tmp_path / "a.parquet")
+
+
+def test_one_long_label_in_a_part_is_refused_before_all_are_as_long(tmp_path):
+    n = 10**5
+    (tmp_path / "parts").mkdir()
+    write_part(part_path(tmp_path, 0), {"hog": np.zeros((n, 1), np.float32)}, ["a"] * n, one_long_text(n), {})
+    write_parts_manifest(tmp_path, {"hog": 1}, [n], labels=True)
+    with pytest.raises(FileFormatError, match=r"unpacks to 400\.0 GB"):
+        read_views(tmp_path)
+
+
+def test_a_long_path_of_many_rows_is_kept_once(tmp_path):
+    n = 4000
+    path = pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), pa.array(["x" * 10**6]))
+    table = pa.table({"hog_0": np.zeros(n), "path": path})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=n // 4, store_schema=False, write_statistics=False)
+    views = read_views(tmp_path / "a.parquet")
+    assert len(set(map(id, views.paths))) <= 4  # one for each row group
+    assert pa.default_memory_pool().max_memory() < 2 * 10**9  # Arrow has not expanded them either
+    assert views.paths[-1] == "x" * 10**6
 
 
 def test_labels_in_parquet_that_are_no_text_are_refused(tmp_path):
@@ -255,6 +406,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(
     kind=st.sampled_from(["views", "parts"]),
     key=st.sampled_from(["format", "version", "n_rows", "views", "labels", "paths", "parts"]),

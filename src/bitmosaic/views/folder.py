@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError
-from bitmosaic.files import read_json
+from bitmosaic.files import read_json, refuse_irregular
 from bitmosaic.npy import load_npy, open_npy
 from bitmosaic.views import parts
 from bitmosaic.views.core import Views
@@ -43,7 +43,7 @@ def read_folder(folder: Path, bare: bool = False) -> Views:
 
     `bare`: labels and paths, which take memory, are not read.
     """
-    if (folder / MANIFEST).is_file():
+    if (folder / MANIFEST).exists():
         manifest = _read_manifest(folder / MANIFEST)
         read = parts.read_parts if manifest["format"] == parts.FORMAT else _read_listed
         return read(folder, manifest, bare)
@@ -53,8 +53,8 @@ def read_folder(folder: Path, bare: bool = False) -> Views:
         raise FileFormatError(
             f"A views folder holds one .npy file for each view; {folder} holds none. Is it the right folder?"
         )
-    labels = load_npy(folder / LABELS) if not bare and (folder / LABELS).is_file() else None
-    paths = _read_paths(folder / PATHS) if not bare and (folder / PATHS).is_file() else None
+    labels = load_npy(folder / LABELS) if not bare and (folder / LABELS).exists() else None
+    paths = _read_paths(folder / PATHS) if not bare and (folder / PATHS).exists() else None
     return Views(tuple(file.stem for file in views), tuple(open_matrix(file) for file in views), labels, paths)
 
 
@@ -71,6 +71,8 @@ def open_matrix(path: Path) -> np.memmap:
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = read_json(path)
+    except FileFormatError:
+        raise
     except (ValueError, OSError) as error:
         raise FileFormatError(f"{path} is not a whole JSON file ({error}). Extract the views again.") from error
     if not isinstance(manifest, dict) or manifest.get("format") not in (FORMAT, parts.FORMAT):
@@ -109,8 +111,11 @@ def _read_listed(folder: Path, manifest: dict[str, Any], bare: bool) -> Views:
 
 def _read_paths(path: Path) -> tuple[str, ...]:
     try:
+        refuse_irregular(path)
         with open(path, encoding="utf-8", newline="\n") as file:
             paths = tuple(json.loads(line) for line in file)
+    except FileFormatError:
+        raise
     except (ValueError, OSError, RecursionError) as error:
         raise FileFormatError(f"{path} must hold one JSON string a line ({error}). Write it again.") from error
     if not all(isinstance(item, str) for item in paths):

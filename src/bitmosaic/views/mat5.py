@@ -25,24 +25,37 @@ CELL, CHAR, SPARSE = 1, 4, 5
 NUMERIC = range(6, 16)
 COMPLEX, LOGICAL = 0x800, 0x200
 MOST_DIMENSIONS, MOST_CELLS, DEEPEST = 32, 10**6, 3
+# Bytes, at most: an array as such, a character of a text while its rows are made, and a row of it.
+ARRAY_BYTES, CHARACTER_BYTES, ROW_BYTES = 300, 12, 100
+
+
+class _Memory:
+    """What all variables of a file take together."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.n_bytes = path, 0
+
+    def take(self, n_bytes: int) -> None:
+        self.n_bytes += n_bytes
+        refuse_larger_than_memory(self.path, self.n_bytes)
 
 
 def read_mat5(path: Path) -> dict[str, Any]:
     """Variables by name: arrays, lists for cells (column by column), a str for what is not read."""
-    refuse_larger_than_memory(path, path.stat().st_size)
+    memory = _Memory(path)
+    memory.take(path.stat().st_size)
     content = memoryview(path.read_bytes())
     order = {b"IM": "<", b"MI": ">"}[bytes(content[126:128])]
-    variables, unpacked = {}, 0
+    variables = {}
     for kind, data in _elements(content[128:], order):
         if kind == COMPRESSED:
             pieces = []
             for piece in _unpacked(data):
-                unpacked += len(piece)
-                refuse_larger_than_memory(path, unpacked)
+                memory.take(len(piece))
                 pieces.append(piece)
             (kind, data), *_ = _elements(memoryview(b"".join(pieces)), order)
         if kind == MATRIX:
-            name, value = _matrix(data, order, path)
+            name, value = _matrix(data, order, memory)
             variables[name] = value
     return variables
 
@@ -71,8 +84,9 @@ def _unpacked(packed: memoryview) -> Iterator[bytes]:
         raise ValueError("a compressed element is cut short")
 
 
-def _matrix(data: memoryview, order: str, path: Path, depth: int = 0) -> tuple[str, Any]:
+def _matrix(data: memoryview, order: str, memory: _Memory, depth: int = 0) -> tuple[str, Any]:
     """Name and value of a matrix, a cell or what else there is."""
+    memory.take(ARRAY_BYTES)
     if not len(data):
         return "", np.zeros((0, 0))
     parts = _elements(data, order)
@@ -88,19 +102,20 @@ def _matrix(data: memoryview, order: str, path: Path, depth: int = 0) -> tuple[s
         if depth >= DEEPEST or math.prod(dims) > MOST_CELLS:
             return name, "a nested or very long cell"
         inside = islice(_only_matrices(parts), math.prod(dims))
-        cells = [_matrix(part, order, path, depth + 1)[1] for part in inside]
+        cells = [_matrix(part, order, memory, depth + 1)[1] for part in inside]
         if len(cells) != math.prod(dims):
             raise ValueError(f"{len(cells)} of {math.prod(dims)} cells")
         return name, cells
     if kind == CHAR:
-        return name, _text(next(parts), dims, order)
+        return name, _text(next(parts), dims, order, memory)
     if kind not in (SPARSE, *NUMERIC):
         return name, "a struct or object"
     if flags & COMPLEX:
         return name, "complex numbers"
     if kind == SPARSE:
         (n, d), (rows, ends, values) = dims, [_numbers(part, order) for part in islice(parts, 3)]
-        return name, dense(path, (n, d), rows, ends, values.astype(bool) if flags & LOGICAL else values)
+        memory.take(n * d * values.dtype.itemsize)
+        return name, dense(memory.path, (n, d), rows, ends, values.astype(bool) if flags & LOGICAL else values)
     values = _numbers(next(parts), order)
     if math.prod(dims) != len(values):
         raise ValueError(f"a matrix of dimensions {dims} with {len(values)} values")
@@ -122,15 +137,23 @@ def _numbers(element: tuple[int, memoryview], order: str) -> np.ndarray:
     return np.frombuffer(data, dtype)
 
 
-def _text(element: tuple[int, memoryview], dims: list[int], order: str) -> np.ndarray:
+def decoded(numbers: np.ndarray) -> str:
+    """Numbers of characters as text. A character beyond the first 65,536 is two numbers, and stays so."""
+    if numbers.dtype.kind not in "iu":
+        raise ValueError(f"text of {numbers.dtype}")
+    return str(np.ascontiguousarray(numbers, "<u4").data, "utf-32-le", "surrogatepass")
+
+
+def _text(element: tuple[int, memoryview], dims: list[int], order: str, memory: _Memory) -> np.ndarray:
     """Rows of text, as an array of strings."""
     kind, data = element
+    rows, columns = dims[0], math.prod(dims[1:])
+    memory.take(CHARACTER_BYTES * max(len(data), rows * columns) + ROW_BYTES * rows)
     ending = {"<": "-le", ">": "-be"}[order]
     if kind in TEXTS:
         text = bytes(data).decode(TEXTS[kind] + (ending if kind != 16 else ""), "replace")
     else:
-        text = "".join(map(chr, _numbers(element, order).tolist()))
-    rows, columns = dims[0], math.prod(dims[1:])
+        text = decoded(_numbers(element, order))
     if len(text) != rows * columns:
         raise ValueError(f"text of {rows} rows and {columns} columns with {len(text)} characters")
     return np.array([text[row::rows].rstrip() for row in range(rows)], dtype=np.str_)

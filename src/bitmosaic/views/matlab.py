@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, ViewMismatchError
+from bitmosaic.npy import refuse_larger_than_memory, text_array
 from bitmosaic.views.core import Rows, Views, as_labels, is_numeric
 from bitmosaic.views.hdf5 import H5Rows, checked, is_dataset, items_inside, open_h5, read_whole
-from bitmosaic.views.mat5 import dense, read_mat5
+from bitmosaic.views.mat5 import CHARACTER_BYTES, ROW_BYTES, decoded, dense, read_mat5
 from bitmosaic.views.naming import LABEL_NAMES
 
 _VIEW_NAMES = ("x", "data", "fea", "features", "views")
@@ -26,7 +27,7 @@ def read_mat(path: Path) -> Views:
     import h5py
 
     variables = _load_hdf5(path) if h5py.is_hdf5(path) else _load_plain(path)
-    labels = _find_labels(variables)
+    labels = _find_labels(path, variables)
     names, cells = _find_views(path, variables)
     arrays = _upright(path, cells, None if labels is None else len(labels))
     return Views(names, tuple(arrays), labels)
@@ -58,13 +59,13 @@ def _find_views(path: Path, variables: dict[str, Variable]) -> tuple[tuple[str, 
     )
 
 
-def _find_labels(variables: dict[str, Variable]) -> np.ndarray | None:
+def _find_labels(path: Path, variables: dict[str, Variable]) -> np.ndarray | None:
     for lower in LABEL_NAMES:
         for name, value in variables.items():
             if name.lower() != lower:
                 continue
             if isinstance(value, list) and len(value) > 1 and all(_is_text(cell) for cell in value):
-                return np.array(["".join(cell) for cell in value])
+                return text_array(path, ["".join(cell) for cell in value])
             if isinstance(value, list) and value:
                 value = value[0]  # one copy of the labels for each view
             if _is_matrix(value) and 1 in value.shape:
@@ -118,7 +119,8 @@ def _load_plain(path: Path) -> dict[str, Variable]:
     try:
         with path.open("rb") as file:
             old = 0 in file.read(4)
-        loaded = loadmat(path) if old else read_mat5(path)
+        with np.errstate(invalid="ignore"):  # the sparse ones of version 4, which are not used, may have any place
+            loaded = loadmat(path) if old else read_mat5(path)
         for name, value in loaded.items() if old else ():  # SciPy believes what a sparse one says of itself
             loaded[name] = value if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
         return {name: value for name, value in loaded.items() if not name.startswith("__")}
@@ -126,7 +128,8 @@ def _load_plain(path: Path) -> dict[str, Variable]:
         raise
     except Exception as error:  # a damaged file raises anything, from KeyError to zlib.error
         raise FileFormatError(
-            f"{path} is not a whole .mat file ({error}). It may be cut: copy it, or save it again."
+            f"{path} is not a whole .mat file ({str(error) or type(error).__name__}). "
+            "It may be cut: copy it, or save it again."
         ) from error
 
 
@@ -158,7 +161,9 @@ def _from_hdf5(item: Any, depth: int = 0) -> Variable:
             return "a nested cell"
         return [_from_hdf5(checked(item.file[ref]), depth + 1) for ref in np.ravel(read_whole(item))]
     if kind == "char" and item.ndim == 2:
-        return np.array(["".join(map(chr, row)) for row in read_whole(item).T])
+        most = CHARACTER_BYTES * item.size + ROW_BYTES * item.shape[1]
+        refuse_larger_than_memory(item.file.filename, most)
+        return np.array([decoded(row) for row in read_whole(item).T])
     if item.ndim == 2 and is_numeric(item.dtype):
         return H5Rows(item, transposed=True)
     return f"a {item.dtype} array"

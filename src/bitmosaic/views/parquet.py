@@ -1,14 +1,17 @@
 """A Parquet file -> Views: list columns, or numbered columns, read one row group at a time."""
 
 import re
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bitmosaic.errors import FileFormatError
-from bitmosaic.npy import refuse_larger_than_memory
+from bitmosaic.npy import refuse_larger_than_memory, text_array
 from bitmosaic.views.core import Views
 from bitmosaic.views.indexing import positions, runs
 from bitmosaic.views.naming import is_label_name, is_path_name
@@ -39,25 +42,56 @@ class ParquetFile:
         sizes = [self._file.metadata.row_group(group).num_rows for group in groups]
         if not all(0 <= size < 2**40 for size in sizes) or sum(sizes) != self._file.metadata.num_rows:
             raise FileFormatError(f"{path} has row groups of {sizes[:3]} rows, which cannot be. Write it again.")
+        width = sum(max(1, getattr(field.type, "list_size", 1)) for field in self.schema)
         for group in map(self._file.metadata.row_group, groups):  # each is read at once
-            least = 8 * group.num_rows * group.num_columns  # a few bytes may stand for any number of equal values
+            least = 8 * group.num_rows * width  # a few bytes may stand for any number of equal values
             refuse_larger_than_memory(path, max(least, group.total_byte_size))
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])  # (groups + 1,)
 
     def read(self, columns: list[str], group: int | None = None) -> Any:
         """Columns of one row group, or of all, as an Arrow table."""
+        with self._reading(columns), self.lock:
+            return self._file.read(columns) if group is None else self._file.read_row_group(group, columns)
+
+    @contextmanager
+    def _reading(self, columns: list[str]) -> Iterator[None]:
+        """Inside, what is wrong with the file becomes one sentence."""
         try:
-            with self.lock:
-                if group is None:
-                    return self._file.read(columns)
-                return self._file.read_row_group(group, columns)
-        except MemoryError:  # Arrow's is an ArrowException too; the file is not to blame
-            raise
+            yield
+        except MemoryError as error:
+            raise FileFormatError(
+                f"{self.path}: columns {', '.join(columns[:3])} take more memory than there is ({error}). "
+                "Write the file with smaller row groups."
+            ) from error
         except self._broken as error:
             raise FileFormatError(
                 f"{self.path}: columns {', '.join(columns[:3])} cannot be read ({error}). "
                 "The file may be damaged: copy it, or write it again."
             ) from error
+
+    def texts(self, name: str) -> list[Any]:
+        """The values of a column of text. Few bytes of a file may stand for a long one in any number of rows: it is
+        read as a list of different texts and the number of each row, and equal ones of a row group are one object."""
+        import pyarrow.parquet as pq
+
+        found: list[Any] = []
+        n_bytes = 0
+        with self._reading([name]):
+            file = pq.ParquetFile(self.path, read_dictionary=[name])
+        for group in range(len(self.starts) - 1):
+            with self._reading([name]):
+                chunks = file.read_row_group(group, [name]).column(name).chunks
+                lists = [chunk.dictionary.to_pylist() for chunk in chunks]
+            for chunk, values in zip(chunks, lists, strict=True):
+                if chunk.null_count:
+                    raise FileFormatError(
+                        f"{self.path}: column {name!r} needs a value in every row; "
+                        f"{chunk.null_count} are null in row group {group}."
+                    )
+                n_bytes += sum(map(sys.getsizeof, values)) + 24 * len(chunk)
+                refuse_larger_than_memory(self.path, n_bytes)
+                found += np.array(values, object)[chunk.indices.to_numpy()].tolist()
+        return found
 
 
 class ParquetRows:
@@ -145,8 +179,8 @@ def read_parquet(path: Path) -> Views:
             f"{path}: views are columns of lists of numbers, or numbered columns such as hog_0, hog_1; "
             f"the file holds {held or 'no columns'}."
         )
-    labels = None if label_column is None else _whole_column(file, label_column)
-    paths = None if path_column is None else tuple(_whole_column(file, path_column))
+    labels = None if label_column is None else _labels(file, label_column)
+    paths = None if path_column is None else tuple(file.texts(path_column))
     return Views(tuple(views), tuple(views.values()), labels, paths)
 
 
@@ -159,14 +193,24 @@ def _group_columns(names: list[str]) -> dict[str, list[str]]:
     return {view: [name for _, name in sorted(columns)] for view, columns in numbered.items()}
 
 
-def _whole_column(file: ParquetFile, name: str) -> np.ndarray:
+def _labels(file: ParquetFile, name: str) -> np.ndarray:
+    import pyarrow as pa
+
+    kind = _type(file, name)
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if _is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return text_array(file.path, file.texts(name))
+    if not _is_number(kind):
+        raise FileFormatError(
+            f"{file.path}: labels must be whole numbers or strings; column {name!r} holds {kind}. "
+            "Number the classes, or rename the column."
+        )
+    refuse_larger_than_memory(file.path, 8 * int(file.starts[-1]))
     column = file.read([name]).column(name)
     if column.null_count:
         raise FileFormatError(f"{file.path}: column {name!r} needs a value in every row; {column.null_count} are null.")
-    try:
-        return column.to_numpy(zero_copy_only=False) if _is_number(column.type) else np.array(column.to_pylist())
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"{file.path}: column {name!r} must be text in UTF-8; it is not ({error}).") from error
+    return column.to_numpy(zero_copy_only=False)
 
 
 def _width(file: ParquetFile, name: str) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from bitmosaic.errors import BitmosaicError, FileFormatError, MissingFileError
 from bitmosaic.files import whole_file, write_json
+from bitmosaic.npy import text_array
 from bitmosaic.threads import available_threads, in_order
 from bitmosaic.views.core import Views
 from bitmosaic.views.parquet import ParquetFile, ParquetRows
@@ -152,16 +153,14 @@ class PartsFile(ParquetFile):
 
     def names_of_rows(self, labelled: bool) -> tuple[tuple[str, ...], np.ndarray | None]:
         """The path of every row and, where known, its label."""
-        columns = [PATH, LABEL] if labelled else [PATH]
 
         def names_in(number: int) -> tuple[list[str], list[str]]:
             file = self._open(number)
             try:
-                table = file.read(columns)
-                paths = table.column(PATH).to_pylist()
+                paths = file.texts(PATH)
                 for row, path in json.loads(file.schema.metadata[_ODD_PATHS]).items():
                     paths[int(row)] = path
-                labels = table.column(LABEL).to_pylist() if labelled else []
+                labels = file.texts(LABEL) if labelled else []
                 if not all(isinstance(text, str) for text in chain(paths, labels)):
                     raise ValueError("some are no text")
             except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
@@ -175,7 +174,9 @@ class PartsFile(ParquetFile):
 
         numbers = [number for number, n_rows in enumerate(self._rows) if n_rows]
         found = list(in_order(names_in, numbers, available_threads()))
-        labels = np.array(list(chain.from_iterable(names for _, names in found))) if labelled else None
+        labels = None
+        if labelled:
+            labels = text_array(self.path, list(chain.from_iterable(names for _, names in found)))
         return tuple(chain.from_iterable(paths for paths, _ in found)), labels
 
     def _open(self, number: int) -> ParquetFile:

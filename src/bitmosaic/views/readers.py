@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ViewMismatchError
-from bitmosaic.npy import load_npz
+from bitmosaic.files import refuse_irregular
+from bitmosaic.npy import load_npz, refuse_larger_than_memory, text_array
 from bitmosaic.views.core import Rows, Views, is_numeric
 from bitmosaic.views.folder import open_matrix, read_folder
 from bitmosaic.views.hdf5 import H5Rows, is_dataset, items_inside, open_h5, read_whole
@@ -38,10 +39,17 @@ def read_views(path: str | os.PathLike[str], *, bare: bool = False) -> Views:
             "Save them with numpy.save, or with bitmosaic's write_views."
         )
     try:
+        if not is_folder:
+            refuse_irregular(path)
         views = reader(path)
         return replace(views, labels=None, paths=None) if bare else views
     except ViewMismatchError:
         raise
+    except MemoryError as error:
+        raise FileFormatError(
+            f"{path} takes more memory than there is ({str(error) or 'no more is given'}). "
+            "Save its matrices as .npy files in a folder: these stay on disk."
+        ) from error
     except InvalidDataError as error:
         raise FileFormatError(f"{path}: {error}") from error
 
@@ -93,6 +101,15 @@ def _small(name: str, dataset: Any) -> Any:
     return read_whole(dataset)
 
 
+def _labels(path: Path, values: np.ndarray) -> np.ndarray:
+    """Text of any length, or in bytes, takes more memory as an array of strings."""
+    if values.dtype.kind == "S":
+        refuse_larger_than_memory(path, 5 * values.nbytes)
+    if values.dtype.kind == "O" and all(isinstance(value, str) for value in values.flat):
+        return text_array(path, list(values.flat))
+    return values
+
+
 def _sort_out(path: Path, found: dict[str, Any]) -> Views:
     """Named arrays of one file -> views, labels, paths."""
     views: dict[str, Rows] = {}
@@ -100,9 +117,9 @@ def _sort_out(path: Path, found: dict[str, Any]) -> Views:
     for name, array in found.items():
         is_vector = len(array.shape) == 1 or (len(array.shape) == 2 and 1 in array.shape)
         if is_label_name(name) and is_vector and labels is None:
-            labels = array[:]
+            labels = _labels(path, array[:])
         elif is_path_name(name) and is_vector and array.dtype.kind in "USO":
-            paths = tuple(p.decode() if isinstance(p, bytes) else str(p) for p in np.ravel(array))
+            paths = tuple(os.fsdecode(p) if isinstance(p, bytes) else str(p) for p in np.ravel(array))
         elif len(array.shape) == 2 and is_numeric(array.dtype):
             views[name] = array
     if not views:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.files import whole_file
+from bitmosaic.files import refuse_irregular, whole_file
 from bitmosaic.npy import load_npz
 from bitmosaic.run import Run
 from bitmosaic.threads import row_ranges
@@ -27,6 +27,7 @@ def kept(run: Run, name: str, arrays: tuple[str, ...]) -> list[np.ndarray] | Non
     """Arrays of NAME.npz, if it is whole and of the codes of the run: whole numbers all, with `rows` that there are."""
     codes, path = run.column("codes"), run.folder / f"{name}.npz"
     try:
+        refuse_irregular(path)
         with zipfile.ZipFile(path) as file:
             if sum(entry.file_size for entry in file.infolist()) > MOST_BYTES + MOST_A_PICTURE * len(codes):
                 return None

@@ -221,7 +221,7 @@ def test_what_is_gone_from_a_run_is_made_again_and_the_same(views, tmp_path):
         assert (kept.stat().st_mtime_ns == before) == (gone != "model.safetensors")
 
 
-def test_skipped_csv_is_made_again_wherever_it_is_gone(folder, tmp_path):
+def test_skipped_csv_is_made_again_wherever_it_is_gone_or_cut(folder, tmp_path):
     (folder / "bad.png").write_bytes(b"no picture")
     run = pipeline.cluster(folder, tmp_path / "run", 3, views=VIEWS)
     here, there, model = (run.folder / name for name in ("skipped.csv", "views/skipped.csv", "model.safetensors"))
@@ -232,9 +232,10 @@ def test_skipped_csv_is_made_again_wherever_it_is_gone(folder, tmp_path):
             path.unlink()
         assert pipeline.cluster(folder, tmp_path / "run", 3, views=VIEWS).complete
         assert [here.read_bytes(), there.read_bytes()] == [content, content]
-    there.unlink()
-    extraction.extract_views(folder, run.folder / "views", VIEWS)
-    assert there.read_bytes() == content
+    for left in (0, 7, 12, len(content) - 1):
+        there.write_bytes(content[:left])
+        extraction.extract_views(folder, run.folder / "views", VIEWS)
+        assert there.read_bytes() == content
     assert model.stat().st_mtime_ns == made
 
 

@@ -202,7 +202,7 @@ class Extraction:
                 f"{difference(done, self.recipe)}. Choose another folder, or remove this one."
             )
         views = read_views(self.out)
-        if not (self.out / SKIPPED).exists():
+        if not _lists_skipped(self.out / SKIPPED, len(self.source) - views.n_rows):
             write_whole(self.out / SKIPPED, skipped_csv(self._skipped(views)))
         progress(STAGE, len(self.source), len(self.source))
         return views
@@ -404,6 +404,16 @@ def _skipped_lines(content: bytes) -> list[tuple[str, str]]:
     if not all(isinstance(line, list) and [*map(type, line)] == [str, str] for line in lines):
         raise ValueError("a path and a cause are missing")
     return [(path, cause) for path, cause in lines]
+
+
+def _lists_skipped(path: Path, number: int) -> bool:
+    """Whether a skipped.csv is there and whole, with so many pictures."""
+    try:
+        content = path.read_bytes()
+        rows = csv.reader(io.StringIO(content.decode(), newline=""))
+        return content.endswith(b"\r\n") and sum(1 for _ in rows) == 1 + number
+    except (OSError, ValueError, csv.Error):
+        return False
 
 
 def skipped_csv(skipped: Sequence[tuple[str, str]]) -> bytes:

@@ -43,7 +43,8 @@ class Ended:
     def refused(self):
         """It stopped with one sentence, and a next step."""
         lines = self.said.strip().splitlines()
-        return self.code == 1 and len(lines) == 1 and lines[0].startswith("Error: ") and len(lines[0]) > 40
+        told = len(lines) == 1 and lines[0].startswith("Error: ") and len(lines[0]) > 40
+        return self.code == 1 and told and "[Errno" not in lines[0]
 
 
 class Forks:

@@ -33,7 +33,7 @@ class Ended:
 
     code: int
     said: str
-    fault_met: bool
+    faults: int  # that it met
 
     @property
     def crashed(self):
@@ -82,7 +82,7 @@ class Forks:
         code = self._ask({"wait": pid})
         said = log.read_text()
         log.unlink()
-        return Ended(code, said.replace("FAULT\n", ""), "FAULT\n" in said)
+        return Ended(code, said.replace("FAULT\n", ""), said.count("FAULT\n"))
 
     def run(self, arguments, fault=None, user=None):
         return self.wait(self.start(arguments, fault, user))

@@ -1,20 +1,25 @@
 """The command line as a person uses it: real processes, exit codes, one-line errors."""
 
+import os
 import subprocess
 import sys
+import tarfile
+from functools import partial
 
 import numpy as np
 import pytest
 import scipy.io
 from PIL import Image
 
+from bitmosaic import cli
 from pictures import write_pictures
 
 COMMAND = [sys.executable, "-c", "from bitmosaic.cli import main; main()"]
 
 
-def run(*arguments, cwd=None):
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=300)
+def run(*arguments, cwd=None, **options):
+    command = [*COMMAND, *(a if isinstance(a, bytes) else str(a) for a in arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, **options)
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +127,67 @@ def test_data_without_classes_is_refused(tmp_path):
     done = run("bench", "quality", tmp_path / "only.npy")
     assert done.returncode == 1
     assert "Scores need true classes" in done.stderr
+
+
+def one_sentence(done, *parts):
+    (line,) = done.stderr.strip().splitlines()
+    assert (done.returncode, line[:7], "[Errno" in line) == (1, "Error: ", False)
+    assert [part for part in parts if part not in line] == []
+
+
+def test_what_the_system_refuses_is_one_sentence(tmp_path):
+    pictures = write_pictures(tmp_path / "pictures", 2)
+    (tmp_path / "file").touch()
+    long = tmp_path / ("a" * 300)
+    one_sentence(run("cluster", pictures, "--clusters", 2, "--out", long), "File name too long", "Check the path")
+    one_sentence(run("info", long), "File name too long", str(long))
+    one_sentence(run("info", tmp_path / "file" / "run"), str(tmp_path / "file" / "run"))
+    (tmp_path / "run" / "manifest.json").mkdir(parents=True)
+    one_sentence(run("info", tmp_path / "run"), "manifest.json cannot be read (Is a directory")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_without_permission_is_one_sentence(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0)
+    one_sentence(run("info", tmp_path / "closed" / "run"), "Permission denied")
+
+
+def test_a_demo_on_a_full_disk_is_one_sentence(tmp_path):
+    resource = pytest.importorskip("resource")
+    limits = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (100, 100))
+    environment = os.environ | {"NUMBA_CACHE_DIR": "/dev/null"}
+    done = run("demo", "--out", tmp_path / "demo", preexec_fn=limits, env=environment)
+    one_sentence(done, f"{tmp_path / 'demo'} cannot be written (File too large)")
+
+
+def test_too_little_memory_is_one_sentence(monkeypatch, capsys):
+    def app():
+        raise MemoryError
+
+    monkeypatch.setattr(cli, "app", app)
+    with pytest.raises(SystemExit, match="1"):
+        cli.main()
+    assert capsys.readouterr().err.startswith("Error: There must be enough memory")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_names_that_others_have_given_do_nothing_to_a_terminal(tmp_path):
+    strict = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    pictures = sorted(write_pictures(tmp_path / "pictures", 2).rglob("*.png"))
+    names = [f"{i}\x1b]0;owned\x07\n\u202e\udcff.png" for i in range(len(pictures))]
+    with tarfile.open(tmp_path / "new.tar", "w") as archive:
+        for path, name in zip(pictures, names, strict=True):
+            archive.add(path, name)
+        archive.add(__file__, "no\x1b[2Jpicture.png")
+    folder = os.fsencode(tmp_path) + b"/run\xff\x1b[2J"
+    made = run("cluster", tmp_path / "pictures", "--clusters", 2, "--view", "ch", "--out", folder, env=strict)
+    outputs = [made, run("info", folder, env=strict), run("predict", folder, tmp_path / "new.tar", env=strict)]
+    outputs.append(run("export", folder, os.fsencode(tmp_path) + b"/tab\xff.csv", env=strict))
+    for done in outputs:
+        assert done.returncode == 0, done.stderr
+        assert all(letter.isprintable() or letter in "\n\t" for letter in done.stdout + done.stderr)
+    assert r"run\xff\x1b[2J/clusters.csv" in outputs[1].stdout
+    assert r"0\x1b]0;owned\x07\n\u202e\xff.png" in outputs[2].stdout
+    assert r"skipped no\x1b[2Jpicture.png" in outputs[2].stderr
+    assert r"tab\xff.csv: 6 pictures" in outputs[3].stdout
+    one_sentence(run("info", folder + b"/nothing\n", env=strict), r"run\xff\x1b[2J/nothing\n")

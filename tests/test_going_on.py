@@ -80,6 +80,62 @@ def test_features_that_are_shorter_than_counted_are_extracted_again(folder, view
         assert (tmp_path / "again" / name).read_bytes() == (views / name).read_bytes()
 
 
+def spoil_state(**changes):
+    def spoil(work):
+        state = json.loads((work / "state.json").read_text())
+        (work / "state.json").write_text(json.dumps(state | changes).replace("Infinity", "1e400"))
+
+    return spoil
+
+
+def spoil_positions(first):
+    def spoil(work):
+        positions = np.fromfile(work / "positions.i64", "<i8")
+        positions[0] = first
+        positions.tofile(work / "positions.i64")
+
+    return spoil
+
+
+def spoil_skipped(line):
+    def spoil(work):
+        (work / "skipped.jsonl").write_bytes(line + b"\n")
+        spoil_state(skipped=len(line) + 1, rows=15)(work)
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        spoil_state(next=float("inf")),
+        spoil_state(next=16.0),
+        spoil_state(next=True),
+        spoil_state(next=10**6),
+        spoil_state(next=24),
+        spoil_state(rows=10),
+        spoil_positions(10**9),
+        spoil_positions(-1),
+        spoil_positions(5),
+        spoil_skipped(b"[1, 2, 3, 4]"),
+        spoil_skipped(b'["only a path"]'),
+        spoil_skipped(b"[" * 99_999),
+        spoil_skipped(b"\xff"),
+    ],
+)
+def test_a_state_that_does_not_fit_its_files_is_not_believed(folder, views, tmp_path, monkeypatch, spoil):
+    """Pictures were left out once, and paths mixed up."""
+    monkeypatch.setattr(extraction, "BATCH", 8)
+    with pytest.raises(Stop):
+        extraction.extract_views(folder, tmp_path / "again", VIEWS, progress=stop_at("extracting features", 3))
+    spoil(tmp_path / ".again.extracting")
+    steps = []
+    extraction.extract_views(folder, tmp_path / "again", VIEWS, progress=lambda *step: steps.append(step))
+    assert next(step for step in steps if step[0] == extraction.STAGE)[1] == 0
+    for name in ("ch.npy", "cm.npy", "paths.jsonl", "skipped.csv"):
+        assert (tmp_path / "again" / name).read_bytes() == (views / name).read_bytes()
+
+
 def test_a_full_disk_during_an_extraction_is_one_sentence_and_it_goes_on(folder, views, tmp_path, monkeypatch):
     monkeypatch.setattr(extraction, "BATCH", 8)
     for limit in range(1000, 20_000, 1700):
@@ -163,6 +219,40 @@ def test_what_is_gone_from_a_run_is_made_again_and_the_same(views, tmp_path):
         assert pipeline.fit(views, tmp_path / "run", 3).complete
         assert all((whole.folder / name).read_bytes() == bytes_ for name, bytes_ in content.items())
         assert (kept.stat().st_mtime_ns == before) == (gone != "model.safetensors")
+
+
+def test_skipped_csv_is_made_again_wherever_it_is_gone_or_cut(folder, tmp_path):
+    (folder / "bad.png").write_bytes(b"no picture")
+    run = pipeline.cluster(folder, tmp_path / "run", 3, views=VIEWS)
+    here, there, model = (run.folder / name for name in ("skipped.csv", "views/skipped.csv", "model.safetensors"))
+    content, made = here.read_bytes(), model.stat().st_mtime_ns
+    assert b"bad.png" in content
+    for gone in ([here], [here, there]):
+        for path in gone:
+            path.unlink()
+        assert pipeline.cluster(folder, tmp_path / "run", 3, views=VIEWS).complete
+        assert [here.read_bytes(), there.read_bytes()] == [content, content]
+    for left in (0, 7, 12, len(content) - 1):
+        there.write_bytes(content[:left])
+        extraction.extract_views(folder, run.folder / "views", VIEWS)
+        assert there.read_bytes() == content
+    assert model.stat().st_mtime_ns == made
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders cannot be closed so")
+def test_a_finished_run_that_may_only_be_read_is_returned_as_it_is(views, tmp_path, monkeypatch):
+    run = pipeline.fit(views, tmp_path / "run", 3)
+    # Root may write everywhere: what the system says of a disk mounted for reading is put into its mouth.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    run.folder.chmod(0o555)
+    try:
+        before = run.folder.stat().st_mtime_ns
+        assert pipeline.fit(views, tmp_path / "run", 3).complete
+        assert run.folder.stat().st_mtime_ns == before  # no lock came and went
+        with pytest.raises(InvalidDataError, match="has clusters 3"):
+            pipeline.fit(views, tmp_path / "run", 2)
+    finally:
+        run.folder.chmod(0o755)
 
 
 def test_a_run_goes_on_with_its_own_model_only(views, tmp_path):

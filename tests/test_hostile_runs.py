@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bitmosaic import HSIC, BinaryKMeans, pipeline
+from bitmosaic.cli import _print_run
 from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, ModelFileError
 from bitmosaic.explorer.clusters import Pictures
 from bitmosaic.explorer.duplicates import duplicates_of
@@ -55,10 +56,21 @@ def test_json_that_is_none_is_refused(folder, name, text):
         ("view_weights", {"ch": 1e300}),
         ("sizes", [1, "2"]),
         ("scores", [1]),
+        ("scores", {}),
+        ("scores", {"acc": 1.0, "nmi": 1.0, "purity": 1.0}),
+        ("view_weights", {"\ud800": 1.0}),
+        ("view_weights", {"": 1.0}),
         ("how_many", {}),
         ("views_folder", "a\0b"),
         ("seconds", {"fit": []}),
+        ("seconds", {"\ud800": 1.0}),
         ("arguments", []),
+        ("arguments", {}),
+        ("arguments", {"clusters": "\ud800"}),
+        ("arguments", {"clusters": [3]}),
+        ("arguments", {"clusters": 3, "views": [1]}),
+        ("arguments", {"clusters": 3, "views": [{}]}),
+        ("arguments", {"clusters": 3, "views": "ch"}),
     ],
 )
 def test_a_manifest_with_a_wrong_part_names_it(folder, key, value):
@@ -183,5 +195,6 @@ def test_any_value_in_the_manifest_of_a_run_is_shown_or_refused(folder, made, ke
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with suppress(BitmosaicError):
         run = Run(folder)
+        _print_run(run, False)
         if run.done("tables"):
             json.dumps(Pages(run).overview(), allow_nan=False)

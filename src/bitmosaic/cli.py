@@ -1,6 +1,9 @@
 """The command line: a command parses, calls and prints. Heavy imports stay inside the commands."""
 
+import io
 import json
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +26,7 @@ from bitmosaic.cli_options import (
     Workers,
 )
 from bitmosaic.explorer import commands as explorer
-from bitmosaic.explorer.commands import Json, RunFolder
+from bitmosaic.explorer.commands import Json, RunFolder, say
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,11 +41,28 @@ def main() -> None:
     """Run a command; what the user can cause ends in one line and exit code 1."""
     from bitmosaic.errors import BitmosaicError
 
+    for stream in (sys.stdout, sys.stderr):  # letters that a terminal does not have are no reason to stop
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
-    except (BitmosaicError, OSError) as error:
-        typer.secho(f"Error: {error}", fg="red", err=True)
+    except (BitmosaicError, OSError, MemoryError) as error:
+        from bitmosaic.images import printable
+
+        typer.secho(f"Error: {printable(_in_words(error))}", fg="red", err=True)
         sys.exit(1)
+
+
+def _in_words(error: Exception) -> str:
+    from bitmosaic.errors import BitmosaicError
+
+    if isinstance(error, BitmosaicError):
+        return re.sub(r"\[Errno -?\d+\] ", "", str(error))  # numbers of the system, in the causes of some
+    if isinstance(error, OSError):
+        where = "A file" if error.filename is None else os.fsdecode(error.filename)
+        cause = error.strerror or error
+        return f"{where} cannot be read or written ({cause}). Check the path, its permissions and the room on the disk."
+    return "There must be enough memory; it did not suffice. Free some, or set a smaller --memory-limit."
 
 
 def _show_version(wanted: bool) -> None:
@@ -139,8 +159,8 @@ def extract(
     if as_json:
         typer.echo(json.dumps({"views": widths, "images": views.n_rows, "folder": str(out)}))
         return
-    typer.echo(f"{views.n_rows:,} images, views: {', '.join(f'{name} ({width})' for name, width in widths.items())}")
-    typer.echo(f"Next: bitmosaic fit {out} --clusters K --out run")
+    say(f"{views.n_rows:,} images, views: {', '.join(f'{name} ({width})' for name, width in widths.items())}")
+    say(f"Next: bitmosaic fit {out} --clusters K --out run")
 
 
 @app.command()
@@ -185,6 +205,7 @@ def predict(
 ) -> None:
     """New pictures into the clusters of a run, with a confidence from 0 to 1."""
     from bitmosaic import pipeline
+    from bitmosaic.images import printable
     from bitmosaic.run import Run
     from bitmosaic.terminal import progress_bars
 
@@ -197,15 +218,13 @@ def predict(
         typer.echo(json.dumps({"predictions": [dict(zip(keys, row, strict=True)) for row in rows], "skipped": missed}))
         return
     if out:
-        typer.echo(f"{len(table['path']):,} pictures in {out / 'predictions.csv'} and .parquet")
+        say(f"{len(table['path']):,} pictures in {out / 'predictions.csv'} and .parquet")
     else:
         typer.echo("cluster\tconfidence\tpath")
         for path, number, _, _, confidence in rows:
-            typer.echo(
-                f"{number}\t{confidence:.2f}\t{path!r}" if "\n" in path else f"{number}\t{confidence:.2f}\t{path}"
-            )
+            typer.echo(f"{number}\t{confidence:.2f}\t{printable(path)}")
     for path, cause in skipped:
-        typer.secho(f"skipped {path}: {cause}", fg="yellow", err=True)
+        say(f"skipped {path}: {cause}", fg="yellow", err=True)
 
 
 @app.command()
@@ -295,7 +314,7 @@ def demo(
     features = 4 * run.manifest["images"] * sum(run.views.widths)
     _print_run(run, as_json=False)
     typer.echo(f"{run.model.codes_.nbytes / 1000:.0f} kB of codes stand for {features / 1e6:.0f} MB of features.")
-    typer.echo(f"Next: bitmosaic predict {run.folder} PICTURES, or bitmosaic cluster PICTURES --clusters 10")
+    say(f"Next: bitmosaic predict {run.folder} PICTURES, or bitmosaic cluster PICTURES --clusters 10")
 
 
 for command in (explorer.explore, explorer.report, explorer.export):
@@ -328,19 +347,19 @@ def _print_run(run: Any, as_json: bool) -> None:
         return
     seconds = ", ".join(f"{stage} {clock(value)}" for stage, value in manifest["seconds"].items())
     clusters = len(manifest["sizes"]) if run.complete else manifest["arguments"]["clusters"]
-    typer.echo(f"{manifest.get('images', 0):,} images, {clusters} clusters; took: {seconds or 'nothing yet'}")
+    say(f"{manifest.get('images', 0):,} images, {clusters} clusters; took: {seconds or 'nothing yet'}")
     if not run.complete:
-        typer.echo("The run was stopped; the same command goes on where it was.")
+        say("The run was stopped; the same command goes on where it was.")
         return
     if "how_many" in manifest:
-        typer.echo(f"How many clusters: {manifest['how_many']['words']}, see {run.folder / 'how-many.png'}")
+        say(f"How many clusters: {manifest['how_many']['words']}, see {run.folder / 'how-many.png'}")
     if manifest.get("skipped"):
-        typer.echo(f"{manifest['skipped']:,} pictures could not be read: {run.folder / 'skipped.csv'}")
+        say(f"{manifest['skipped']:,} pictures could not be read: {run.folder / 'skipped.csv'}")
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in manifest["view_weights"].items())
-    typer.echo(f"View weights: {weights}")
+    say(f"View weights: {weights}")
     if "scores" in manifest:
-        typer.echo(f"Against the true labels: {_scores_line(manifest['scores'])}")
+        say(f"Against the true labels: {_scores_line(manifest['scores'])}")
     if manifest.get("sheets"):
-        typer.echo(f"Look at {run.folder / 'overview.png'} and the sheets in {run.folder / 'clusters'}")
-    typer.echo(f"Every image with its cluster: {run.folder / 'clusters.csv'} (and .parquet)")
-    typer.echo(f"Look closer, name and mend: bitmosaic explore {run.folder}")
+        say(f"Look at {run.folder / 'overview.png'} and the sheets in {run.folder / 'clusters'}")
+    say(f"Every image with its cluster: {run.folder / 'clusters.csv'} (and .parquet)")
+    say(f"Look closer, name and mend: bitmosaic explore {run.folder}")

@@ -6,6 +6,7 @@ import numpy as np
 from PIL import Image
 
 from bitmosaic import pipeline
+from bitmosaic.files import writing
 from bitmosaic.run import Run
 
 SIDE = 32  # pixels; the digits have 8
@@ -28,7 +29,8 @@ def run_demo(folder, seed: int = 0, progress: pipeline.Progress = pipeline.quiet
     """Write the digits to `folder`/pictures and cluster them into the run folder `folder`/run."""
     folder = Path(folder)
     if not (folder / "run").exists():
-        write_digits(folder / "pictures")
+        with writing(folder):
+            write_digits(folder / "pictures")
     # A mirrored digit is another shape, or another digit.
     return pipeline.cluster(
         folder / "pictures", folder / "run", 10, mirror=False, labels="folder", seed=seed, progress=progress

@@ -201,8 +201,17 @@ class Extraction:
                 f"A views folder is made from one source in one way; {self.out} was made "
                 f"{difference(done, self.recipe)}. Choose another folder, or remove this one."
             )
+        views = read_views(self.out)
+        if not _lists_skipped(self.out / SKIPPED, len(self.source) - views.n_rows):
+            write_whole(self.out / SKIPPED, skipped_csv(self._skipped(views)))
         progress(STAGE, len(self.source), len(self.source))
-        return read_views(self.out)
+        return views
+
+    def _skipped(self, views: Views) -> list[tuple[str, str]]:
+        """What these views, made of the same pictures, have left out."""
+        there = set(views.paths or ())
+        missing = [i for i, path in enumerate(self.source.paths) if path not in there]
+        return [(s.path, s.cause) for s in self.source.unreadable(missing, self.max_side)]
 
     @contextmanager
     def working(self) -> Iterator[Path]:
@@ -315,16 +324,22 @@ class Work:
         """How far this extraction has come, None if it must begin: nothing is there, or not all that should be."""
         try:
             state = read_json(self.folder / "state.json")
-            counted = int(state["next"]), int(state["rows"]), int(state["skipped"])
-            sizes = self._sizes(*counted[1:])
-            whole = all((self.folder / name).stat().st_size >= size for name, size in sizes.items())
-            return counted if whole and min(counted) >= 0 and state["recipe"] == self.recipe else None
+            counted = upto, rows, skipped = state["next"], state["rows"], state["skipped"]
+            if state["recipe"] != self.recipe or not all(type(count) is int and count >= 0 for count in counted):
+                return None
+            files = {self.folder / name: size for name, size in self._sizes(rows, skipped).items()}
+            if not all(path.is_file() and path.stat().st_size >= size for path, size in files.items()):
+                return None
+            n_skipped = len(_skipped_lines((self.folder / "skipped.jsonl").read_bytes()[:skipped]))
+            positions = np.fromfile(self.folder / "positions.i64", "<i8", rows)
+            fits = rows + n_skipped == upto <= self.recipe["pictures"] and (np.diff(positions) > 0).all()
+            return counted if fits and (not rows or 0 <= positions[0] <= positions[-1] < upto) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def _begin(self) -> tuple[int, int, int]:
         for entry in self.folder.iterdir():
-            if entry.is_file() and entry.name != LOCK:
+            if not entry.is_dir() and entry.name != LOCK:
                 entry.unlink()
         return 0, 0, 0
 
@@ -354,7 +369,7 @@ class Work:
     def finish(self, job: Extraction, progress: Progress) -> tuple[Path, list[tuple[str, str]]]:
         """Make a views folder of what has been collected; returns where, and what was skipped."""
         self.close()
-        skipped = [json.loads(line) for line in (self.folder / "skipped.jsonl").read_text().splitlines()]
+        skipped = _skipped_lines((self.folder / "skipped.jsonl").read_bytes())
         job.check_some(self.rows, skipped)
         positions = np.fromfile(self.folder / "positions.i64", "<i8")
         arrays = tuple(
@@ -378,6 +393,27 @@ class Work:
             progress=lambda done, total: progress("writing features (MB)", megabytes(done), megabytes(total)),
         )
         return whole, skipped
+
+
+def _skipped_lines(content: bytes) -> list[tuple[str, str]]:
+    """Paths and causes; a ValueError where there are others."""
+    try:
+        lines = [json.loads(line) for line in content.splitlines()]
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not all(isinstance(line, list) and [*map(type, line)] == [str, str] for line in lines):
+        raise ValueError("a path and a cause are missing")
+    return [(path, cause) for path, cause in lines]
+
+
+def _lists_skipped(path: Path, number: int) -> bool:
+    """Whether a skipped.csv is there and whole, with so many pictures."""
+    try:
+        content = path.read_bytes()
+        rows = csv.reader(io.StringIO(content.decode(), newline=""))
+        return content.endswith(b"\r\n") and sum(1 for _ in rows) == 1 + number
+    except (OSError, ValueError, csv.Error):
+        return False
 
 
 def skipped_csv(skipped: Sequence[tuple[str, str]]) -> bytes:

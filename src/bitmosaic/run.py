@@ -15,7 +15,9 @@ edits.jsonl        what people changed by hand, and thumbnails.sqlite, map.npz: 
 
 import csv
 import io
+import os
 import platform
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -36,8 +38,11 @@ from bitmosaic.views import Views, read_views
 FORMAT, VERSION = "bitmosaic-run", 1
 _AGAIN = "Make the run again: bitmosaic fit VIEWS --clusters K --out OTHER."
 STAGES = ("extract", "fit", "tables", "pictures")
+SCORES = {"acc", "nmi", "purity", "f_score"}
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _COLUMNS = {"codes": (np.uint8, 2), "labels": (np.int32, 1), "distances": (np.float32, 1)}  # type, dimensions
 _MADE = {
+    "extract": ("skipped.csv",),
     "fit": ("model.safetensors",),
     "tables": ("codes.npy", "labels.npy", "distances.npy", "clusters.csv", "clusters.parquet"),
     "pictures": ("overview.png", "clusters/*.jpg"),
@@ -61,11 +66,24 @@ class Run:
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise InvalidDataError(f"A run is a folder; {folder} is a file. Choose another name.")
+        if (kept := cls._kept(folder)) is not None:
+            kept._check(arguments)
+            yield kept
+            return
         with locked(folder):
             run = cls._begin(folder, arguments)
             remove_unfinished(folder)
             run._forget_what_is_gone()
             yield run
+
+    @classmethod
+    def _kept(cls, folder: Path) -> "Run | None":
+        """A finished run where nothing can be written, None elsewhere: there, nothing is to be done, nor locked."""
+        if os.access(folder, os.W_OK) or not (folder / "manifest.json").exists():
+            return None
+        run = cls(folder)
+        run._forget_what_is_gone()
+        return run if run.complete else None
 
     @classmethod
     def _begin(cls, folder: Path, arguments: dict[str, Any]) -> "Run":
@@ -84,18 +102,24 @@ class Run:
             }
             write_json(folder / "manifest.json", manifest)
         run = cls(folder)
-        old = run.manifest["arguments"]
-        changed = [key for key in arguments if old.get(key) != arguments[key]]
-        if changed and not run.manifest["seconds"]:  # nothing is there yet that the old arguments have made
+        if run.manifest["seconds"]:
+            run._check(arguments)
+        elif run._changed(arguments):  # nothing is there yet that the old arguments have made
             run.manifest["arguments"] = arguments
             write_json(folder / "manifest.json", run.manifest)
-        elif changed:
+        return run
+
+    def _changed(self, arguments: dict[str, Any]) -> list[str]:
+        return [key for key in arguments if self.manifest["arguments"].get(key) != arguments[key]]
+
+    def _check(self, arguments: dict[str, Any]) -> None:
+        if changed := self._changed(arguments):
+            old = self.manifest["arguments"]
             was = ", ".join(dict.fromkeys(_in_words(key, old.get(key)) for key in changed))
             raise InvalidDataError(
-                f"A run goes on only with the arguments it was begun with; {folder} has {was}. "
-                f"Choose another folder, or use its features: bitmosaic fit {folder} --clusters K --out OTHER."
+                f"A run goes on only with the arguments it was begun with; {self.folder} has {was}. "
+                f"Choose another folder, or use its features: bitmosaic fit {self.folder} --clusters K --out OTHER."
             )
-        return run
 
     # ---- stages
 
@@ -107,11 +131,14 @@ class Run:
         return all(self.done(stage) for stage in STAGES)
 
     def _forget_what_is_gone(self) -> None:
-        """A stage whose files are gone or cut is done again, and those after it."""
+        """A stage whose files are gone or cut is done again, and those after it, if they are made from its files."""
         done = [stage for stage in STAGES if self.done(stage)]
         for i, stage in enumerate(done):
             found = self._bytes(stage)
             if found != self.manifest.get("bytes", {}).get(stage, found):  # a run of long ago does not tell
+                if stage == "extract":  # its file is for people
+                    del self.manifest["seconds"][stage]
+                    continue
                 for later in done[i:]:
                     del self.manifest["seconds"][later]
                 return
@@ -203,7 +230,7 @@ def _parts(manifest: dict[str, Any]) -> dict[str, Callable[[Any], bool]]:
     parts: dict[str, Callable[[Any], bool]] = {
         "begun": _is_text,
         "bitmosaic": _is_text,
-        "arguments": lambda part: isinstance(part, dict),
+        "arguments": _are_arguments,
         "seconds": _are_figures,
     }
     done = manifest["seconds"] if isinstance(manifest.get("seconds"), dict) else {}
@@ -219,7 +246,7 @@ def _parts(manifest: dict[str, Any]) -> dict[str, Callable[[Any], bool]]:
     optional = {
         "bytes": lambda part: isinstance(part, dict) and all(map(_are_figures, part.values())),
         "views_folder": lambda part: isinstance(part, str) and "\0" not in part,
-        "scores": _are_figures,
+        "scores": lambda part: _are_figures(part) and part.keys() >= SCORES,
         "how_many": lambda part: isinstance(part, dict) and _is_text(part.get("words")),
     }
     return parts | {key: is_right for key, is_right in optional.items() if key in manifest}
@@ -238,7 +265,19 @@ def _are_counts(part: Any) -> bool:
 
 
 def _are_figures(part: Any) -> bool:
-    return isinstance(part, dict) and all(type(v) in (int, float) and -1e12 < v < 1e12 for v in part.values())
+    """Numbers, each under a name; a view may have any, as long as it can be encoded."""
+    return isinstance(part, dict) and all(
+        key and not _SURROGATE.search(key) and type(value) in (int, float) and -1e12 < value < 1e12
+        for key, value in part.items()
+    )
+
+
+def _are_arguments(part: Any) -> bool:
+    """What is shown of them, or taken for what it is: the number of clusters and the names of the views."""
+    if not isinstance(part, dict) or not (_is_count(part.get("clusters")) or _is_text(part.get("clusters"))):
+        return False
+    views = part.get("views", [])
+    return isinstance(views, list) and all(isinstance(view, dict) and _is_text(view.get("name")) for view in views)
 
 
 def write_tables(folder, columns: dict[str, Any], stem: str = "clusters") -> None:

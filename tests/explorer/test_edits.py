@@ -1,6 +1,7 @@
 """The edit log: what may be edited, what the log holds afterwards, and that the result of the run is never touched."""
 
 import json
+import os
 import threading
 
 import numpy as np
@@ -182,6 +183,15 @@ def test_a_log_changed_by_hand_gives_one_clear_error(log, line):
     log.path.write_bytes(log.path.read_bytes() + line + b"\n")
     with pytest.raises(FileFormatError, match=r"edits\.jsonl must"):
         state(log)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_a_pipe_is_no_log_and_nobody_waits_for_it(log):
+    os.mkfifo(log.path)
+    with pytest.raises(FileFormatError, match="must be a file; it is none"):
+        log.entries()
+    with pytest.raises(FileFormatError, match="must be a file; it is none"):
+        log.append({"do": "name", "cluster": 0, "name": "a"}, 0)
 
 
 def test_nobody_edits_while_another_process_works_in_the_run(log, tmp_path, monkeypatch):

@@ -106,3 +106,9 @@ def test_a_server_that_may_open_few_files_still_answers(run):
         assert answered(target, "/api/clusters")
         assert time.perf_counter() - begun < 5
     assert tally.bad == []
+
+
+@pytest.mark.parametrize(("files", "most"), [(64, 20), (150, 20), (256, 106), (10_000, 500)])
+def test_there_is_room_for_a_page_however_few_files_may_be_open(monkeypatch, files, most):
+    monkeypatch.setattr(patience.resource, "getrlimit", lambda _: (files, files))
+    assert patience.most_connections() == most

@@ -33,7 +33,7 @@ class Ended:
 
     code: int
     said: str
-    fault_met: bool
+    faults: int  # that it met
 
     @property
     def crashed(self):
@@ -43,7 +43,8 @@ class Ended:
     def refused(self):
         """It stopped with one sentence, and a next step."""
         lines = self.said.strip().splitlines()
-        return self.code == 1 and len(lines) == 1 and lines[0].startswith("Error: ") and len(lines[0]) > 40
+        told = len(lines) == 1 and lines[0].startswith("Error: ") and len(lines[0]) > 40
+        return self.code == 1 and told and "[Errno" not in lines[0]
 
 
 class Forks:
@@ -81,7 +82,7 @@ class Forks:
         code = self._ask({"wait": pid})
         said = log.read_text()
         log.unlink()
-        return Ended(code, said.replace("FAULT\n", ""), "FAULT\n" in said)
+        return Ended(code, said.replace("FAULT\n", ""), said.count("FAULT\n"))
 
     def run(self, arguments, fault=None, user=None):
         return self.wait(self.start(arguments, fault, user))

@@ -9,10 +9,11 @@ import time
 from torture import changes
 from torture.commands import COMMANDS, bench, halves, jobs_in
 from torture.kills import check_result
+from torture.server import COUNT
 from torture.tally import Tally
 
 ERRORS = ("ENOSPC", "EIO", "EACCES")
-SHORT_STEP = 101  # some of the writes are enough for a test suite
+SHORT_TRIES = 4  # some of the writes are enough for a test suite
 NOBODY = 65534
 
 
@@ -34,16 +35,19 @@ def errno(n):
 
 def at_writes(forks, job, effort, what, kind):
     tally = Tally(f"{what} {'every' if effort.whole else 'some'} write, rename, sync or removal")
+    job.clear()
+    n_writes = forks.run(job.arguments, fault=[COUNT, 0, str(job.out.parent)]).faults
+    step = 1 if effort.whole else max(1, n_writes // SHORT_TRIES)
     n = 1
     while True:
         job.clear()
         ended = forks.run(job.arguments, fault=[kind(n), n, str(job.out.parent)])
-        if not ended.fault_met:
+        if not ended.faults:
             return tally
         tally.tried += 1
         check_stop(job, ended, f"{kind(n)} at write {n}", tally)
         finish(forks, job, f"{kind(n)} at write {n}", tally)
-        n += 1 if effort.whole else SHORT_STEP
+        n += step
 
 
 def check_stop(job, ended, why, tally):

@@ -3,13 +3,17 @@
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import numpy as np
 
 from bitmosaic import HSIC, BinaryKMeans, pipeline
 from bitmosaic.bench.cifar import read_cifar
+from bitmosaic.cli import _print_run
+from bitmosaic.errors import InvalidDataError
 from bitmosaic.explorer.export import export_table
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.features.onnx import OnnxExtractor
@@ -53,6 +57,10 @@ def read_views_from(path):
 
 def read_run(folder):
     run = Run(folder)
+    with redirect_stdout(TextIOWrapper(BytesIO(), "utf-8")):
+        _print_run(run, False)
+    with suppress(InvalidDataError), Run.at_work(folder, {"source": "another", "views": [], "clusters": 1}):
+        pass
     if not run.done("tables"):
         return
     pages = Pages(run)

@@ -2,6 +2,7 @@
 
 A fault is ["kill" or an errno, n, folder]: at the n-th time that something in the folder is to be written, opened for
 writing, cut, synced, renamed, made or removed, the process is killed there, or the system call fails with that error.
+["count", 0, folder] lets nothing fail, and tells of every such time.
 """
 
 import builtins
@@ -14,6 +15,7 @@ import sys
 import traceback
 from pathlib import Path
 
+COUNT = "count"
 CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")  # events of Python's audit
 
 
@@ -96,8 +98,10 @@ def install(kind, n, folder):
         if not isinstance(path, str | bytes | os.PathLike) or not os.path.abspath(os.fsdecode(path)).startswith(folder):
             return
         count += 1
-        if count == n:
-            os.write(2, b"FAULT\n")
+        if count == n or kind == COUNT:
+            write(2, b"FAULT\n")
+            if kind == COUNT:
+                return
             if kind == "kill":
                 os.kill(0, signal.SIGKILL)
             raise OSError(getattr(errno, kind), os.strerror(getattr(errno, kind)), os.fsdecode(path))

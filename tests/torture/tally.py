@@ -28,4 +28,6 @@ class Tally:
 
     @property
     def bad(self):
-        return [*self.losses, *self.wrong, *self.crashes]
+        """What must not be; a line that says nothing of it and was never tried is no proof either."""
+        untried = ["it was never tried"] if not self.tried and "not tried" not in self.what else []
+        return [*self.losses, *self.wrong, *self.crashes, *untried]

@@ -45,7 +45,7 @@ def explore(
     listener = _listen(host, port)
     names = _names(host)
     url = f"http://{names[0]}:{listener.getsockname()[1]}/"
-    typer.echo(f"Exploring {run}: {url}   (Ctrl-C to stop)")
+    say(f"Exploring {run}: {url}   (Ctrl-C to stop)")
     if host not in OWN_HOSTS:
         typer.secho(
             "Everybody who reaches this address can see the pictures and edit the clusters.", fg="yellow", err=True
@@ -90,7 +90,7 @@ def report(
     _require("report", "jinja2")
     with progress_bars(goes_on=False) as progress:
         written = write_report(_finished(run), out, int(max_mb * 1e6), progress, source)
-    typer.echo(
+    say(
         f"{out}: {_counted(written.clusters, 'cluster')}, {_counted(written.pictures, 'picture')} inside, "
         f"{written.n_bytes / 1e6:.1f} MB"
     )
@@ -124,7 +124,7 @@ def export(
         words = f"{out}: {kind} in {_counted(made.folders, 'folder')}{edits}"
         if made.missing:
             words += f"; {made.missing:,} pictures are not where they were"
-    typer.echo(json.dumps(facts) if as_json else words)
+    say(json.dumps(facts) if as_json else words)
 
 
 def _finished(folder: Path) -> Any:
@@ -144,6 +144,13 @@ def _require(command: str, *packages: str) -> None:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingExtraError(f"{command} needs {', '.join(missing)}: pip install 'bitmosaic[web]'")
+
+
+def say(line: str, **style: Any) -> None:
+    """Print a line that may hold names which others have given."""
+    from bitmosaic.images import printable
+
+    typer.secho(printable(line), **style)
 
 
 def _counted(number: int, one: str) -> str:

@@ -125,6 +125,8 @@ class EditLog:
 
     def entries(self) -> list[Edit]:
         """Every line but the head, undone ones and undos included: their number is the version of the clusters."""
+        if self.path.exists() and not self.path.is_file():  # a pipe, say, which one would wait for
+            raise FileFormatError(f"{self.path} must be a file; it is none. Move it away.")
         try:
             lines = self.path.read_bytes().split(b"\n")[:-1]  # what follows the last newline was cut short
         except FileNotFoundError:

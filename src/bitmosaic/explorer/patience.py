@@ -17,6 +17,7 @@ except ImportError:  # not on Windows
 
 PATIENCE = 20.0  # seconds for a whole request to come, or for a client to take a part of its answer
 MOST_CONNECTIONS = 500
+FEWEST_CONNECTIONS = 20  # a page opens some at once, however few files there may be
 OWN_FILES = 150  # that a process needs besides its connections, those included that come at once
 LAST_WORDS = 1.0  # seconds for answers under way when the server is stopped
 
@@ -26,7 +27,9 @@ def most_connections() -> int:
     if resource is None:
         return MOST_CONNECTIONS
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, files - OWN_FILES)
+    if files == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    return min(MOST_CONNECTIONS, max(FEWEST_CONNECTIONS, files - OWN_FILES))
 
 
 class PatientProtocol(H11Protocol):

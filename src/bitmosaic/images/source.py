@@ -131,6 +131,11 @@ class ImageSource:
         pictures = self._read(positions, max_side, _unchanged)
         return {i: image for i, image in pictures if not isinstance(image, Skipped)}
 
+    def unreadable(self, positions: Iterable[int], max_side: int | None = None) -> list[Skipped]:
+        """The bad ones of some pictures, with their causes."""
+        pictures = self._read(positions, max_side, lambda _: None)
+        return [result for _, result in pictures if isinstance(result, Skipped)]
+
     def thumbnails(self, positions: Iterable[int], side: int, progress: Progress = quiet) -> dict[int, np.ndarray]:
         """As `read_many`, each reduced in its proportions to at most `side` pixels a side."""
         return dict(self.each(positions, lambda image: shrink(image, side), progress))
@@ -253,6 +258,16 @@ def folder_name(path: str) -> str:
 def display_path(path: str) -> str:
     """A path that can be printed and encoded: bytes that are no UTF-8 appear as \\xNN."""
     return re.sub("[\ud800-\udfff]", _visible_surrogate, path)
+
+
+def printable(text: str) -> str:
+    """A text that does nothing to a terminal but appear: line ends, escapes and marks for direction are written out."""
+    shown = display_path(text)
+    return shown if shown.isprintable() else "".join(map(_visible, shown))
+
+
+def _visible(letter: str) -> str:
+    return letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
 
 
 def _visible_surrogate(match: re.Match[str]) -> str:

@@ -96,7 +96,7 @@ def test_where_too_many_are_connected_the_one_that_did_least_makes_room(target, 
 
 
 def test_a_server_that_may_open_few_files_still_answers(run):
-    tally = Tally("")
+    tally = Tally("few files", tried=1)
     few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))"
     with ExitStack() as stack, exploring(run.folder, tally, few) as (_, port):
         target = Target(port, "", ())

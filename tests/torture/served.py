@@ -118,7 +118,7 @@ def crowded(run, effort):
         expected = {path: _body(target, path) for path in SAME}
         edits, memory = 0, []
         for seconds in (effort.seconds / 2, effort.seconds, effort.seconds):
-            seen = asyncio.run(crowd(port, n_clients, seconds, PATHS, expected, token))
+            seen = in_a_thread(crowd, port, n_clients, seconds, PATHS, expected, token)
             load.tried, edits = load.tried + seen.requests, edits + seen.edits
             load.crashes += seen.bad
             memory.append(_resident(process.pid))
@@ -131,7 +131,7 @@ def crowded(run, effort):
         yield load
 
         n_each, limit = (25, 2 * PATIENCE) if effort.whole else (5, 3 * SHORT_PATIENCE)
-        seen = asyncio.run(slow_crowd(port, token, n_each, limit))
+        seen = in_a_thread(slow_crowd, port, token, n_each, limit)
         slow.tried, slow.crashes = seen.requests, seen.bad
         if max(seen.seconds) > LONGEST_WAIT:
             slow.crashes.append(f"an ordinary client waited for {max(seen.seconds):.1f} s")
@@ -213,3 +213,9 @@ def _resident(pid):
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE") // 10**6
+
+
+def in_a_thread(clients, *arguments):
+    """What some clients have seen; this thread may have an event loop of its own, that of a browser."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(clients(*arguments))).result()

@@ -128,7 +128,8 @@ def _eight_bits(image: Image.Image) -> np.ndarray:
     # Pillow gives 16-bit PGM, and 16-bit PNG in older versions, as 32-bit integers.
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         return ((grey.astype(np.int64) + 128) // 257).astype(np.uint8)
-    grey = grey.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a file may hold any kind of NaN
+        grey = grey.astype(np.float64)
     finite = grey[np.isfinite(grey)]
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
     if image.mode == "F" and low >= 0 and high <= 1:

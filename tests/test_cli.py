@@ -143,7 +143,7 @@ def test_what_the_system_refuses_is_one_sentence(tmp_path):
     one_sentence(run("info", long), "File name too long", str(long))
     one_sentence(run("info", tmp_path / "file" / "run"), str(tmp_path / "file" / "run"))
     (tmp_path / "run" / "manifest.json").mkdir(parents=True)
-    one_sentence(run("info", tmp_path / "run"), "manifest.json")
+    one_sentence(run("info", tmp_path / "run"), "Only regular files are read", "manifest.json is a folder")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")

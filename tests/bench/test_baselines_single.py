@@ -152,6 +152,7 @@ def test_medoids_are_the_best_of_all_triples():
     best = min(combinations(range(40), 3), key=lambda medoids: D[:, medoids].min(1).sum())
     assert sorted(method.medoids_) == list(best)
     np.testing.assert_array_equal(labels, D[:, method.medoids_].argmin(1))
+    # In float32 a medoid is as far from itself as the root of a rounding error, how far depends on the processor.
     np.testing.assert_allclose(method.objective_, [D[:, list(best)].min(1).sum()], rtol=1e-4)
 
 

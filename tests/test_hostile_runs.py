@@ -89,6 +89,7 @@ def test_a_manifest_with_a_wrong_part_names_it(folder, key, value):
         ("codes", lambda a: a[:, :-1], "codes.npy in .* does not fit"),
         ("codes", lambda a: a[:, 0], "must hold codes of uint8"),
         ("distances", lambda a: a * np.nan, "distances.npy in .* does not fit"),
+        ("distances", lambda a: a + np.float32(3e38), "distances.npy in .* does not fit"),
         ("distances", lambda a: a[1:], "a row for each of 12 images"),
     ],
 )

@@ -434,3 +434,10 @@ def test_a_model_that_fails_at_a_size_says_so_in_one_line(tmp_path, capfd):
         OnnxExtractor(path, size=9)
     assert "\n" not in str(e.value)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_name_that_is_no_text_is_a_damaged_file(tmp_path):
+    path = see_through(tmp_path / "model.onnx", shape=("batchsize", 3, 8, 8))
+    path.write_bytes(path.read_bytes().replace(b"batchsize", b"\xff" * 9))
+    with pytest.raises(FileFormatError, match="is damaged: a name in it is no text"):
+        OnnxExtractor(path)

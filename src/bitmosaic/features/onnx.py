@@ -136,11 +136,16 @@ class OnnxExtractor:
 
     def _only_input(self):
         inputs = self._session.get_inputs()
+        try:
+            found = ", ".join(f"{one.name}: {one.type} {one.shape}" for one in inputs) or "none"
+        except UnicodeDecodeError as error:
+            raise FileFormatError(
+                f"{self.path} is damaged: a name in it is no text ({error}). Copy it again."
+            ) from error
         if len(inputs) == 1:
             shape = inputs[0].shape
             if inputs[0].type in PIXEL_TYPES and len(shape) == 4 and _channels_last(shape) is not None:
                 return inputs[0]
-        found = ", ".join(f"{one.name}: {one.type} {one.shape}" for one in inputs) or "none"
         raise FileFormatError(
             f"An image encoder must have one input, (n, 3, h, w) or (n, h, w, 3) of floats or uint8; "
             f"{self.path} has {found}."

@@ -96,7 +96,7 @@ class Lineage:
     def counts(self) -> dict[str, int]:
         """How many clusters were kept, split, merged, born, and died."""
         counts = Counter(change.event for change in self.changes)
-        return {event: counts[event] for event in ("kept", "split", "merged", "born", "died")}  # type: ignore[index]
+        return {event: counts[event] for event in ("kept", "split", "merged", "born", "died")}
 
     def table(self) -> list[dict[str, Any]]:
         return [change.as_dict() for change in self.changes]

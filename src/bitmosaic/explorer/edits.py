@@ -117,11 +117,13 @@ class Edited:
 class EditLog:
     """The log of one run folder. It may not exist yet, and others may append to it meanwhile."""
 
-    def __init__(self, folder: Path, labels: np.ndarray, n_clusters: int):
+    def __init__(self, folder: Path, labels: np.ndarray, n_clusters: int, fitted: np.ndarray | None = None):
+        """`fitted`: the first of the labels, if pictures were added since; edits are for what the fit has found."""
         self.path = folder / FILE
         self._writing = threading.Lock()
         self.labels, self.n_clusters = labels, n_clusters
-        self.head = {"format": FORMAT, "version": VERSION, "labels": hashlib.sha256(labels.tobytes()).hexdigest()}
+        labels_of = hashlib.sha256((labels if fitted is None else fitted).tobytes()).hexdigest()
+        self.head = {"format": FORMAT, "version": VERSION, "labels": labels_of}
 
     def entries(self) -> list[Edit]:
         """Every line but the head, undone ones and undos included: their number is the version of the clusters."""

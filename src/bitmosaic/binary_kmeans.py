@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from bitmosaic.codes import hamming_distances, nearest_centers, unpack
 from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError
 from bitmosaic.model_file import complete, read_model, require, require_arrays, require_labels, write_model
-from bitmosaic.parameters import as_json, check_enough, check_fitted, check_parameters, generator
+from bitmosaic.parameters import NotFittedError, as_json, check_enough, check_fitted, check_parameters, generator
 from bitmosaic.scale.cluster import current_client
 from bitmosaic.scale.clustering import ClusterProblem
 from bitmosaic.scale.data import code_column, outcome
@@ -20,6 +20,7 @@ from bitmosaic.scale.lazy import of_rows
 from bitmosaic.scale.parts import whole_fit
 from bitmosaic.scale.rows import is_dask
 from bitmosaic.solver.clustering import Problem, best_of, plain_if_equal, refine
+from bitmosaic.solver.online import Majority
 from bitmosaic.solver.steps import Frobenius
 from bitmosaic.threads import available_threads
 from bitmosaic.views.door import dask_rows
@@ -117,6 +118,7 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             labels = outcome(result.labels, np.int32, X.chunks[0]) if is_dask(X) else result.labels
 
         self._keep(result.centers, weights, X.dtype)
+        self._majority = None if counts is not None else Majority(result.centers, result.S, result.sizes)
         self.labels_, self.n_iter_ = labels, result.n_iter
         self.inertia_ = (result.objective - problem.balance_term(result.Q)) / 4
         if (found := int((result.sizes > 0).sum())) < self.n_clusters:
@@ -131,6 +133,31 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
                 ConvergenceWarning,
                 stacklevel=2,
             )
+        return self
+
+    def partial_fit(self, X, y=None):
+        """Assign more codes, and move each center to the majority of all codes ever assigned to it.
+
+        The first call of an unfitted estimator is a fit. `labels_` become those of these codes, assigned to the centers
+        as they were, and `inertia_` is that of these codes before the centers moved. `y` is ignored.
+        """
+        if not hasattr(self, "cluster_centers_"):
+            return self.fit(X)
+        if self._majority is None:
+            raise NotFittedError(
+                "partial_fit goes on from a fit that has counted its codes; this one had sample weights, or is from a "
+                "file of an older version. Fit again without weights."
+            )
+        codes, n_threads = self._checked_codes(X), available_threads(self.n_threads)
+        if is_dask(codes):
+            raise DataTypeError("partial_fit takes codes in memory; these are a Dask array. Pass them in blocks.")
+        weights = plain_if_equal(self._bit_weights)
+        labels, distances = nearest_centers(codes, as_bytes(self.cluster_centers_), weights, n_threads)
+        majority = self._majority.with_codes(codes, labels, n_threads)
+        self._keep(majority.centers, self._bit_weights, self._dtype)
+        self._majority, self.labels_ = majority, labels
+        unit = self._bit_weights[0] if weights is None else 1.0
+        self.inertia_ = float(distances.sum(dtype=np.float64) * unit)
         return self
 
     def predict(self, X):
@@ -158,6 +185,8 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             "centers": as_bytes(self.cluster_centers_),
             "bit_weights": self._bit_weights,
         }
+        if self._majority is not None:
+            arrays |= {"bit_sums": self._majority.bit_sums, "counts": self._majority.counts}
         facts = {
             "parameters": as_json(self.get_params()),
             "dtype": self._dtype.name,
@@ -179,6 +208,8 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
                 "centers": (np.uint8, (model.n_clusters, n_bytes)),
                 "bit_weights": (np.float64, (8 * n_bytes,)),
             }
+            if "bit_sums" in arrays:
+                expected |= {"bit_sums": (np.int64, (c, 8 * n_bytes)), "counts": (np.int64, (c,))}
             require_arrays(arrays, expected, path)
             require_labels(arrays["labels"], c, path)
             weights = arrays["bit_weights"]
@@ -188,11 +219,15 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             dtype = facts["dtype"]
             require(dtype == "uint8" or (dtype == "uint64" and n_bytes % 8 == 0), f"codes of type {dtype!r}", path)
             model._keep(arrays["centers"], weights, np.dtype(dtype))
+            if "bit_sums" in arrays:
+                model._majority = Majority(arrays["centers"], arrays["bit_sums"], arrays["counts"])
+                require(model._majority.is_sound(), "its sums are not those of so many codes", path)
             model.labels_ = arrays["labels"]
             model.inertia_, model.n_iter_ = float(facts["inertia"]), int(facts["n_iter"])
         return model
 
     def _keep(self, centers, weights, dtype):
+        self._majority = None
         self._bit_weights, self._dtype, self._n_features_out = weights, dtype, self.n_clusters
         self.cluster_centers_ = centers.view(dtype)
         self.n_features_in_ = self.cluster_centers_.shape[1]

@@ -13,6 +13,7 @@ from bitmosaic import fitted_views, hsic_file
 from bitmosaic.checkpoint import kept_in
 from bitmosaic.errors import InvalidDataError, ParameterError, ViewMismatchError
 from bitmosaic.estimate import Estimate, check_dims, estimate
+from bitmosaic.hsic_online import Online
 from bitmosaic.hsic_options import fewest_rows, solver_options
 from bitmosaic.model_file import complete, read_model, write_model
 from bitmosaic.parameters import check_enough, check_fitted, check_parameters
@@ -28,7 +29,7 @@ FIXED_STEPS = 4  # that a fit reports beside its iterations
 UNSETTLED = 0.1  # a fall of the objective in the last iteration, of what it was after the first, worth a warning
 
 
-class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class HSIC(Online, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Highly-economized Scalable Image Clustering: a common binary code and a cluster for every image.
 
     Several kinds of features of the same images ("views") are compressed into one binary code per image while the
@@ -290,7 +291,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self._model, self.view_names_ = model, list(view_names)
         self._columns = columns or (None,) * len(view_names)
         self.cluster_centers_, self.n_clusters_, self.cluster_counts_ = model.centers, len(model.centers), counts
-        self.bit_weights_ = model.bit_weights
+        self.bit_weights_, self._majority = model.bit_weights, None
         self._n_features_out = model.centers.shape[1]
 
     def _warn(self, found, converged):
@@ -334,12 +335,12 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         """The cluster of each image, its distance from the center, and how much farther the second one is, in bits."""
         return self.nearest_of_codes(self._encode(X))
 
-    def nearest_of_codes(self, codes):
-        """As :meth:`nearest`, for packed codes."""
+    def nearest_of_codes(self, codes, numbers=None):
+        """As :meth:`nearest`, for packed codes. Centers of the same `numbers` (n_clusters_,) count as one cluster."""
         if is_dask(codes):
             columns = lazy.of_rows(lazy.nearest_two, self._model, codes, 3, np.float64)
             return columns[:, 0].astype(np.int32), columns[:, 1].astype(np.float32), columns[:, 2].astype(np.float32)
-        return self._model.nearest_two(codes, available_threads(self.n_threads))
+        return self._model.nearest_two(codes, available_threads(self.n_threads), numbers)
 
     def _encode(self, X):
         views, numbers = self._views_to_encode(X)

@@ -30,7 +30,7 @@ from bitmosaic.lineage import NEW_ROW, Lineage, match_clusters
 from bitmosaic.npy import load_npy
 from bitmosaic.publishing import announce, publish
 from bitmosaic.results import draw_clusters, write_counts, write_results
-from bitmosaic.run import REPLACED_BY_REFIT, REFIT, Run
+from bitmosaic.run import REFIT, RENEWED, Run
 from bitmosaic.run_pictures import RunPictures
 
 PINNED, LINEAGE, HISTORY, CHECKPOINT = "pinned.npy", "lineage.csv", "history", "checkpoint"
@@ -62,7 +62,7 @@ def refit(
     as many as there are, another number, or "auto".
     """
     with locked(run.folder):
-        publish(run.folder, run.folder / REFIT, REPLACED_BY_REFIT)  # of a refit that was killed in doing so
+        publish(run.folder, run.folder / REFIT, RENEWED)  # of a refit that was killed in doing so
         run = Run(run.folder)
         if not run.complete:
             raise InvalidDataError(f"A finished run is refitted; the one in {run.folder} was stopped. Finish it first.")
@@ -94,8 +94,8 @@ def refit(
             sheets = draw_clusters(successor, successor.views, pictures, progress) if pictures.available else 0
             successor.finish("pictures", time.perf_counter() - start, sheets=sheets)
         shutil.rmtree(successor.folder / CHECKPOINT, ignore_errors=True)
-        announce(successor.folder, REPLACED_BY_REFIT)
-        publish(run.folder, successor.folder, REPLACED_BY_REFIT)
+        announce(successor.folder, RENEWED)
+        publish(run.folder, successor.folder, RENEWED)
     return Refitted(Run(run.folder), lineage, len(before.pinned))
 
 

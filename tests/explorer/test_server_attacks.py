@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.explorer.edits import Edited
+from bitmosaic.edits import Edited
 from torture.attacks import Target
 
 

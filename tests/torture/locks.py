@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from bitmosaic.errors import BusyFolderError
-from bitmosaic.explorer.edits import EditLog
+from bitmosaic.edits import EditLog
 from torture.commands import COMMANDS, bench, kill
 from torture.kills import check_result
 from torture.tally import Tally

@@ -17,7 +17,7 @@ from PIL import Image
 
 from bitmosaic import HSIC, BinaryKMeans, pipeline
 from bitmosaic.explorer.duplicates import duplicates_of
-from bitmosaic.explorer.edits import EditLog
+from bitmosaic.edits import EditLog
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.images import quiet
 from bitmosaic.views import Views, write_views

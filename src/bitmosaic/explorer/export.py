@@ -15,10 +15,9 @@ from PIL import Image
 from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.explorer.clusters import Clusters
 from bitmosaic.files import whole_file, write_json
-from bitmosaic.images import Progress, open_images, quiet
-from bitmosaic.images.files import FileSource
-from bitmosaic.pipeline import find_source
+from bitmosaic.images import Progress, quiet
 from bitmosaic.run import TABLE_WRITERS
+from bitmosaic.run_pictures import RunPictures
 
 FORMAT, VERSION = "bitmosaic-links", 1
 LONGEST_NAME = 120  # bytes of UTF-8; file systems take 255, and some programs add to a name
@@ -76,52 +75,49 @@ def export_links(clusters: Clusters, folder: Any, source: Any = None, progress: 
     """
     folder = Path(folder)
     run = clusters.pictures.run
-    images = find_source(run.views_folder, progress) if source is None else open_images(source, progress)
-    if images is None:
+    pictures = RunPictures(run, source, progress)
+    if not pictures.available:
         raise MissingFileError(
             f"Links need pictures; those of {run.folder} are not where they were, or there never were any. "
             "Say where they are: --source PICTURES."
         )
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InvalidDataError(f"Links go into a folder of their own; {folder} holds other things. Choose another.")
-    targets, positions = _targets(clusters, folder), _positions(run.paths, images.paths)
-    links = isinstance(images, FileSource)
-    made = 0
+    targets = _targets(clusters, folder)
+    links = copies = 0
     try:
         for place in dict.fromkeys(target.parent for target in targets):
             place.mkdir(parents=True)
         # By its manifest, a later search for pictures knows this folder and passes it over.
         write_json(folder / "manifest.json", {"format": FORMAT, "version": VERSION, "edits": clusters.version})
-        for done in (_link if links else _copy)(images, positions, targets, progress):
-            made += done
+        left: list[int] = []
+        for _ in _linked(pictures, targets, left, progress):
+            links += 1
+        for _ in _copied(pictures, targets, left, progress):
+            copies += 1
     except (OSError, FileFormatError) as error:
         raise ExportError(
-            f"Of {len(targets):,} pictures {made:,} were exported to {folder}, then it stopped: {error} "
+            f"Of {len(targets):,} pictures {links + copies:,} were exported to {folder}, then it stopped: {error} "
             "Remove the folder, and try again."
         ) from error
-    return Exported(len(clusters.numbers), made * links, made * (not links), missing=len(targets) - made)
+    return Exported(len(clusters.numbers), links, copies, missing=len(targets) - links - copies)
 
 
-def _positions(rows: tuple[str, ...], paths: tuple[str, ...]) -> np.ndarray:
-    """Where each picture of the run stands in its source, -1 where it is not there any more."""
-    position = {path: i for i, path in enumerate(paths)}
-    return np.array([position.get(path, -1) for path in rows], np.int64)
-
-
-def _link(source: Any, positions: np.ndarray, targets: list[Path], progress: Progress) -> Iterator[bool]:
-    for number, (position, target) in enumerate(zip(positions.tolist(), targets, strict=True), 1):
-        place = os.path.abspath(os.path.join(source.root, source.paths[position]))
-        there = position >= 0 and os.path.isfile(place)
-        if there:
+def _linked(pictures: RunPictures, targets: list[Path], left: list[int], progress: Progress) -> Iterator[int]:
+    """Link each picture that is a file; the rows of the others go to `left`."""
+    for row, target in enumerate(targets):
+        if (place := pictures.place(row)) is None:
+            left.append(row)
+        elif os.path.isfile(place):
             target.symlink_to(place)
-        progress("linking pictures", number, len(targets))
-        yield there
+            yield row
+        progress("linking pictures", row + 1, len(targets))
 
 
-def _copy(source: Any, positions: np.ndarray, targets: list[Path], progress: Progress) -> Iterator[bool]:
-    row_at = {position: row for row, position in enumerate(positions.tolist()) if position >= 0}
-    for number, (position, content) in enumerate(source.contents(row_at), 1):
-        target = targets[row_at[position]]
+def _copied(pictures: RunPictures, targets: list[Path], rows: list[int], progress: Progress) -> Iterator[int]:
+    """Copy pictures of archives and arrays."""
+    for number, (row, content) in enumerate(pictures.contents(rows), 1):
+        target = targets[row]
         if isinstance(content, bytes):
             with target.open("xb") as file:
                 file.write(content)
@@ -130,8 +126,9 @@ def _copy(source: Any, positions: np.ndarray, targets: list[Path], progress: Pro
             Image.fromarray(content).save(png, "PNG")
             with target.with_name(f"{target.name}.png").open("xb") as file:
                 file.write(png.getvalue())
-        progress("copying pictures", number, len(row_at))
-        yield content is not None
+        progress("copying pictures", number, len(rows))
+        if content is not None:
+            yield row
 
 
 # ---- names that stay in their folder

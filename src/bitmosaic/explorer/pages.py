@@ -12,7 +12,7 @@ import numpy as np
 from bitmosaic.errors import BitmosaicError, MissingFileError
 from bitmosaic.explorer.clusters import Clusters, Pictures
 from bitmosaic.explorer.duplicates import duplicates_of
-from bitmosaic.explorer.edits import in_words
+from bitmosaic.edits import in_words
 from bitmosaic.explorer.jobs import Job
 from bitmosaic.explorer.placing import place, store_places, stored_places
 from bitmosaic.explorer.thumbnails import Thumbnails

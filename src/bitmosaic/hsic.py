@@ -335,12 +335,13 @@ class HSIC(Online, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         """The cluster of each image, its distance from the center, and how much farther the second one is, in bits."""
         return self.nearest_of_codes(self._encode(X))
 
-    def nearest_of_codes(self, codes, numbers=None):
-        """As :meth:`nearest`, for packed codes. Centers of the same `numbers` (n_clusters_,) count as one cluster."""
+    def nearest_of_codes(self, codes, numbers=None, labels=None):
+        """As :meth:`nearest`, for packed codes. Centers of the same `numbers` (n_clusters_,) count as one cluster; `labels`
+        say which center is meant where that is known, and is not the nearest perhaps."""
         if is_dask(codes):
             columns = lazy.of_rows(lazy.nearest_two, self._model, codes, 3, np.float64)
             return columns[:, 0].astype(np.int32), columns[:, 1].astype(np.float32), columns[:, 2].astype(np.float32)
-        return self._model.nearest_two(codes, available_threads(self.n_threads), numbers)
+        return self._model.nearest_two(codes, available_threads(self.n_threads), numbers, labels)
 
     def _encode(self, X):
         views, numbers = self._views_to_encode(X)

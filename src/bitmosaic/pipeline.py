@@ -33,6 +33,7 @@ from bitmosaic.files import locked, remove_unfinished, write_whole
 from bitmosaic.hsic import HSIC
 from bitmosaic.images import Progress, display_path, open_images, quiet
 from bitmosaic.metrics import clustering_scores
+from bitmosaic.refitting import refit as refit
 from bitmosaic.results import draw_clusters, write_counts, write_results
 from bitmosaic.run import Run, write_tables
 from bitmosaic.run_pictures import RunPictures

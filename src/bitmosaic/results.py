@@ -27,15 +27,17 @@ def write_counts(run: Run, counts: ClusterCounts) -> dict[str, Any]:
 def write_results(run: Run, table: Views) -> dict[str, Any]:
     """Tables of every image and its cluster; returns what the manifest says of them."""
     _check_model(run, table)
-    labels, distance, margin = run.fitted_model.nearest_of_codes(run.fitted_model.codes_)
-    run.write_columns(codes=run.fitted_model.codes_, labels=labels, distances=distance)
+    model = run.fitted_model
+    centers, distance, margin = model.nearest_of_codes(model.codes_, run.ids, model.labels_)
+    labels = run.ids[centers].astype(np.int32)
+    run.write_columns(codes=model.codes_, labels=labels, distances=distance)
     columns = {
         "path": [display_path(path) for path in table.paths or map(str, range(table.n_rows))],
         "cluster": labels,
         "distance": distance,
         "margin": margin,
     }
-    sizes = np.bincount(labels, minlength=run.fitted_model.n_clusters_)
+    sizes = np.bincount(labels, minlength=int(run.ids.max()) + 1)
     spread = np.bincount(labels, distance, minlength=len(sizes)) / np.maximum(sizes, 1)
     facts: dict[str, Any] = {
         "sizes": sizes.tolist(),
@@ -63,7 +65,7 @@ def draw_clusters(run: Run, table: Views, pictures: RunPictures, progress: Progr
     labels, distances = run.column("labels"), run.column("distances")
     sizes = np.array(run.manifest["sizes"])
     chosen = []
-    for cluster_number in np.argsort(-sizes, kind="stable")[:MAX_SHEETS]:
+    for cluster_number in np.argsort(-sizes, kind="stable")[: min(MAX_SHEETS, np.count_nonzero(sizes))]:
         members = np.flatnonzero(labels == cluster_number)
         members = members[np.argsort(distances[members], kind="stable")]
         near = members[:N_CENTRAL]

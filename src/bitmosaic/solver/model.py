@@ -43,14 +43,15 @@ class Model:
         """The nearest center of each code    [eq. 25]"""
         return nearest_centers(codes, self.centers, plain_if_equal(self.bit_weights), n_threads)[0]
 
-    def nearest_two(self, codes, n_threads=1, numbers=None):
-        """The nearest center of each code, the distance to it and how much farther the second one is, in bits.
+    def nearest_two(self, codes, n_threads=1, numbers=None, labels=None):
+        """The nearest center of each code, or the one that `labels` say; the distance to it and how much farther the second
+        one is, in bits: 0 where it is nearer.
 
         Where bits have weights, these are scaled to a mean of 1. Centers of the same `numbers` (c,) are one cluster:
         the second one is the nearest of another.
         """
         numbers = np.arange(len(self.centers)) if numbers is None else numbers
-        labels = self.assign(codes, n_threads)
+        labels = self.assign(codes, n_threads) if labels is None else labels
         weights = plain_if_equal(self.bit_weights / self.bit_weights.mean())
         distance, margin = np.empty(len(codes), np.float32), np.zeros(len(codes), np.float32)
         for rows in row_ranges(len(codes), max(1, 2**22 // len(self.centers))):

@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bitmosaic.codes import hamming_distances, nearest_centers, unpack
+from bitmosaic.constraints import rules_for
 from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError
 from bitmosaic.model_file import complete, read_model, require, require_arrays, require_labels, write_model
 from bitmosaic.parameters import NotFittedError, as_json, check_enough, check_fitted, check_parameters, generator
@@ -20,6 +21,7 @@ from bitmosaic.scale.lazy import of_rows
 from bitmosaic.scale.parts import whole_fit
 from bitmosaic.scale.rows import is_dask
 from bitmosaic.solver.clustering import Problem, best_of, plain_if_equal, refine
+from bitmosaic.solver.constrained import finished, fixed_clusters, under
 from bitmosaic.solver.online import Majority
 from bitmosaic.solver.steps import Frobenius
 from bitmosaic.threads import available_threads
@@ -88,8 +90,12 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.n_threads = n_threads
         self.random_state = random_state
 
-    def fit(self, X, y=None, sample_weight=None):
-        """Cluster packed codes; `sample_weight` (n,) says how often each counts. `y` is ignored."""
+    def fit(self, X, y=None, sample_weight=None, constraints=None):
+        """Cluster packed codes; `sample_weight` (n,) says how often each counts. `y` is ignored.
+
+        `constraints` is a :class:`bitmosaic.Constraints`; `labels_` meets it exactly. Clusters with fixed members begin
+        at the majority of these.
+        """
         check_parameters(self)
         check_codes(X)
         n, n_bits = X.shape[0], 8 * X.shape[1] * X.dtype.itemsize
@@ -102,6 +108,9 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         if total == 0:
             raise InvalidDataError("sample_weight must not be zero for every sample.")
         init = None if isinstance(self.init, str) else self._checked_init(n_bits, X.dtype)
+        rules = rules_for(constraints, n, self.n_clusters, is_dask(X))
+        if rules and rules.limits_sizes and counts is not None:
+            raise ParameterError("min_size and max_size count rows; leave out sample_weight, or these limits.")
         with whole_fit(current_client() if is_dask(X) else None):
             problem = (ClusterProblem if is_dask(X) else Problem)(
                 code_column(X, as_bytes) if is_dask(X) else as_bytes(X),
@@ -110,11 +119,13 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
                 counts,
                 n_threads=available_threads(self.n_threads),
             )
+            problem = under(rules, problem)
             if init is None:
-                rng = generator(self.random_state)
-                result = best_of(problem, self.n_clusters, self.n_init, self.max_iter, rng)
+                rng, known = generator(self.random_state), fixed_clusters(problem)
+                result = best_of(problem, self.n_clusters, self.n_init, self.max_iter, rng, known)
             else:
                 result = refine(problem, init, self.max_iter)
+            result = finished(problem, result)
             labels = outcome(result.labels, np.int32, X.chunks[0]) if is_dask(X) else result.labels
 
         self._keep(result.centers, weights, X.dtype)
@@ -123,7 +134,9 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.inertia_ = (result.objective - problem.balance_term(result.Q)) / 4
         if (found := int((result.sizes > 0).sum())) < self.n_clusters:
             warnings.warn(
-                f"There are only {found} distinct codes for n_clusters={self.n_clusters}; the rest are empty.",
+                f"There are only {found} distinct codes for n_clusters={self.n_clusters}; the rest are empty."
+                if rules is None
+                else f"Under the constraints only {found} of n_clusters={self.n_clusters} clusters are filled.",
                 ConvergenceWarning,
                 stacklevel=2,
             )

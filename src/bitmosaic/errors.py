@@ -58,3 +58,7 @@ class ClusterError(BitmosaicError, RuntimeError):
 
 class BusyFolderError(BitmosaicError, RuntimeError):
     """A run or views folder in which another process is working."""
+
+
+class ConstraintError(BitmosaicError, ValueError):
+    """Constraints that contradict each other, or that no clustering was found for."""

@@ -1,6 +1,7 @@
 """Files that are replaced together are all old or all new to whoever reads after a kill, wherever that was."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -72,10 +73,8 @@ def test_killed_at_any_step_the_next_to_come_finishes(folder, monkeypatch, last)
     with monkeypatch.context() as patched:
         for name in CALLS:
             patched.setattr(os, name, dying(getattr(os, name)))
-        try:
+        with suppress(Killed):
             publish(folder, folder / ".work", NAMES)
-        except Killed:
-            pass
     finish_publishing(folder, folder / ".work", NAMES)
     found = {name: text for name, text in content(folder).items() if not name.startswith(".work")}
     assert found == NEW

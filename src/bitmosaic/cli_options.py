@@ -20,7 +20,11 @@ def count_or_auto(text: str) -> int | str:
 Clusters = Annotated[
     Any,
     typer.Option(
-        "--clusters", "-c", parser=count_or_auto, metavar="K|auto", help="How many clusters, or auto: as many as hold best."
+        "--clusters",
+        "-c",
+        parser=count_or_auto,
+        metavar="K|auto",
+        help="How many clusters, or auto: as many as hold best.",
     ),
 ]
 ViewNames = Annotated[

@@ -336,8 +336,10 @@ class HSIC(Online, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         return self.nearest_of_codes(self._encode(X))
 
     def nearest_of_codes(self, codes, numbers=None, labels=None):
-        """As :meth:`nearest`, for packed codes. Centers of the same `numbers` (n_clusters_,) count as one cluster; `labels`
-        say which center is meant where that is known, and is not the nearest perhaps."""
+        """As :meth:`nearest`, for packed codes. Centers of the same `numbers` (n_clusters_,) count as one cluster.
+
+        `labels` say which center is meant where that is known; it need not be the nearest.
+        """
         if is_dask(codes):
             columns = lazy.of_rows(lazy.nearest_two, self._model, codes, 3, np.float64)
             return columns[:, 0].astype(np.int32), columns[:, 1].astype(np.float32), columns[:, 2].astype(np.float32)

@@ -1,7 +1,7 @@
 """Many files of a folder are replaced together: made in a hidden folder inside it, then each moved to its place.
 
-Once all are made, a mark says so. From then on whoever opens the folder first puts them in their places, or goes on with
-that where a process died: half old and half new is never read.
+Once all are made, a mark says so. From then on whoever opens the folder first puts them in their places, or goes on
+with that where a process died: half old and half new is never read.
 """
 
 import shutil

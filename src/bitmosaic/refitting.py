@@ -170,7 +170,7 @@ class Successor(Run):
 
     def __init__(self, run: Run, manifest: dict[str, Any]):
         self.run, self.folder, self.manifest = run, run.folder / REFIT, manifest
-        self.additions = run.additions  # type: ignore[misc]
+        self.additions = run.additions
 
     @classmethod
     def of(cls, run: Run, request: dict[str, Any]) -> "Successor":

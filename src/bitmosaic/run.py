@@ -11,7 +11,7 @@ overview.png, clusters/*.jpg     pictures of the clusters
 how-many.png       with `auto`: the numbers of clusters that were tried, the choice and its doubt
 checkpoint/        while the fit runs: what a process that takes it up goes on from
 additions/         what `add` has added since, a folder each (see additions.py)
-lineage.csv        after a refit: what became of each cluster; history/ has those before, and the edits they carried over
+lineage.csv        after a refit: what became of each cluster; history/ has every one, and the edits before it
 pinned.npy         after a refit: pictures that stay where people have put them
 edits.jsonl        what people changed by hand, and thumbnails.sqlite, map.npz: what the explorer keeps
 """

@@ -8,8 +8,8 @@ import time
 
 import numpy as np
 
-from bitmosaic.errors import BusyFolderError
 from bitmosaic.edits import EditLog
+from bitmosaic.errors import BusyFolderError
 from torture.commands import COMMANDS, bench, kill
 from torture.kills import check_result
 from torture.tally import Tally

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from bitmosaic.codes import cluster_bit_sums, hamming_distances, pack
-from bitmosaic.errors import FileFormatError
 from bitmosaic.edits import Edit, EditLog, in_force
+from bitmosaic.errors import FileFormatError
 from bitmosaic.images import display_path
 from bitmosaic.metrics import clustering_scores
 from bitmosaic.neighbours import outlier_scores

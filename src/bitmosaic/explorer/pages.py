@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from bitmosaic.edits import in_words
 from bitmosaic.errors import BitmosaicError, MissingFileError
 from bitmosaic.explorer.clusters import Clusters, Pictures
 from bitmosaic.explorer.duplicates import duplicates_of
-from bitmosaic.edits import in_words
 from bitmosaic.explorer.jobs import Job
 from bitmosaic.explorer.placing import place, store_places, stored_places
 from bitmosaic.explorer.thumbnails import Thumbnails

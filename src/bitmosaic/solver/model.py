@@ -44,8 +44,8 @@ class Model:
         return nearest_centers(codes, self.centers, plain_if_equal(self.bit_weights), n_threads)[0]
 
     def nearest_two(self, codes, n_threads=1, numbers=None, labels=None):
-        """The nearest center of each code, or the one that `labels` say; the distance to it and how much farther the second
-        one is, in bits: 0 where it is nearer.
+        """The nearest center of each code, or the one that `labels` say; the distance to it, and how much farther the
+        second one is, in bits: 0 where it is nearer.
 
         Where bits have weights, these are scaled to a mean of 1. Centers of the same `numbers` (c,) are one cluster:
         the second one is the nearest of another.

@@ -48,6 +48,11 @@ class Online:
             return Majority.of(self._model.centers, codes, labels, available_threads(self.n_threads))
         return self._majority
 
+    @property
+    def view_widths(self):
+        """How many columns each view must have."""
+        return self._model.widths
+
     def with_centers(self, centers, bit_sums, counts):
         """A copy with its centers elsewhere, and the sums of the codes that these are the majority of."""
         moved = copy.copy(self)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bitmosaic.errors import InvalidDataError, MissingFileError, StaleCheckpointError
+from bitmosaic.adding import Added, add_to, growing, run_recipe
+from bitmosaic.errors import InvalidDataError, StaleCheckpointError
 from bitmosaic.estimate import Estimate
 from bitmosaic.extraction import (
     BATCH,
@@ -22,7 +23,6 @@ from bitmosaic.extraction import (
     check_labels,
     extract_views,
     fingerprint,
-    read_recipe,
     skipped_csv,
     source_name,
     usual_side,
@@ -213,6 +213,25 @@ def _cluster_views(run, table, pictures, model, progress, client):
         run.finish("pictures", time.perf_counter() - start, sheets=drawn)
 
 
+def add(
+    run: Run,
+    src: Any,
+    *,
+    update: bool = False,
+    n_threads: int | None = None,
+    strict: bool = False,
+    progress: Progress = quiet,
+) -> Added:
+    """New pictures into a finished run: encoded and assigned in one pass, those it has already recognised.
+
+    `src` is a source of pictures, or views with the names and columns of the run's. The run's own files are not
+    rewritten: each addition is a folder of its own, and an `add` that was stopped goes on where it was. `update` moves
+    each center to the majority of all codes that were ever assigned to it; pictures keep the cluster they have.
+    """
+    with growing(run) as run:
+        return add_to(run, src, update, n_threads, strict, progress)
+
+
 def predict(
     run: Run,
     src: Any,
@@ -267,19 +286,6 @@ def _predict(
         "margin": margin,
         "confidence": confidence,
     }, skipped
-
-
-def run_recipe(run: Run) -> dict[str, Any]:
-    """How the features of a run were made."""
-    if not run.done("fit"):
-        raise InvalidDataError(f"The run in {run.folder} was stopped before its fit; finish it first.")
-    path = run.views_folder / RECIPE
-    if not path.is_file():
-        raise MissingFileError(
-            f"New pictures need the extractors of the run; {run.folder} was fitted on features of unknown making. "
-            "Use HSIC.load(…).predict on features made in the same way."
-        )
-    return read_recipe(path)
 
 
 def run_views(run: Run) -> tuple[list[ViewSpec], int]:

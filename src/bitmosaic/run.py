@@ -278,8 +278,12 @@ class Run:
 
     def write_columns(self, **columns: np.ndarray) -> None:
         for name, values in columns.items():
-            with whole_file(self.folder / f"{name}.npy") as file:
-                np.lib.format.write_array(file, np.ascontiguousarray(values), allow_pickle=False)
+            write_column(self.folder / f"{name}.npy", values)
+
+
+def write_column(path: Path, values: np.ndarray) -> None:
+    with whole_file(path) as file:
+        np.lib.format.write_array(file, np.ascontiguousarray(values), allow_pickle=False)
 
 
 def _in_words(key: str, value: Any) -> str:

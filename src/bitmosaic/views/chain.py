@@ -39,6 +39,24 @@ class ChainedRows:
             yield part, wanted[same] - (self._ends[owner] - part.shape[0])
 
 
+class PickedRows:
+    """Some sorted rows of a matrix, none of them read or copied."""
+
+    def __init__(self, array: Rows, picked: np.ndarray):
+        self._array, self._picked = array, picked
+        self.shape, self.dtype = (len(picked), array.shape[1]), array.dtype
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        return read_rows(self._array, self._picked[rows], self.dtype)
+
+
+def picked(views: Views, rows: np.ndarray) -> Views:
+    """Some sorted rows of views."""
+    arrays = tuple(PickedRows(array, rows) for array in views.arrays)
+    labels = None if views.labels is None else views.labels[rows]
+    return Views(views.names, arrays, labels, None if views.paths is None else tuple(views.paths[i] for i in rows))
+
+
 def chained(tables: Sequence[Views]) -> Views:
     """Views of the same names and widths, one after the other. Labels are there if all of them have some."""
     first = tables[0]

@@ -1,9 +1,8 @@
 """Packed codes -> clusters that obey rules: step 5 of Algorithm 1 under constraints.
 
-A fit without any never comes here.
 In each assignment free rows go to their nearest centers, then units (rows that move as one) to where they are cheapest
 and allowed, then size limits are met. The labels before are kept where that would not lower the total distance, so
-centroids and assignment in turn still descend.
+centroids and assignment in turn still descend. A fit without constraints never comes here.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ import numpy as np
 from bitmosaic.codes import hamming_distances, pack
 from bitmosaic.pruning import Assignment, assign_codes
 from bitmosaic.solver import link_kernels, sizes
-from bitmosaic.solver.clustering import Problem, Step, plain_if_equal
+from bitmosaic.solver.clustering import Problem, Step, best_of, plain_if_equal, refine
 from bitmosaic.solver.rules import Rules
 from bitmosaic.threads import row_ranges
 
@@ -149,14 +148,26 @@ def under(rules, problem):
     )
 
 
-def fixed_clusters(problem):
-    """What the fixed rows say of their clusters; None where there are none."""
-    r = problem.rules
-    if r is None or not len(r.fixed_rows):
-        return None
-    labels = np.full(r.n_rows, -1, np.int32)
-    labels[r.fixed_rows] = r.fixed_labels
-    return problem.known(labels, r.n_clusters)
+def best_seeding(problem, n_clusters, n_init, max_iter, rng, known=None):
+    """The best of some seedings; of one where labels (n,) are `known`, -1 for others, which is where clusters begin.
+
+    Rules too may say where. Limits of the sizes are left for later: seedings differ little in how they are met.
+    """
+    rules = problem.rules
+    if known is None and rules is not None:
+        known = rules.first_labels()
+    elif known is not None:
+        n_init = 1
+    told = problem.known(known, n_clusters) if known is not None and (known >= 0).any() else None
+    if rules is None or not rules.limits_sizes:
+        return best_of(problem, n_clusters, n_init, max_iter, rng, told)
+    best = best_of(under(rules.without_sizes(), as_plain(problem)), n_clusters, n_init, max_iter, rng, told)
+    return refine(problem, best.Q, max_iter)
+
+
+def as_plain(problem):
+    """The problem without rules."""
+    return Problem(problem.codes, problem.norm, problem.balance, problem.sample_weight, problem.n_threads)
 
 
 def finished(problem, clustering):

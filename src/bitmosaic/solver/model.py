@@ -49,6 +49,12 @@ class Model:
         Where bits have weights, these are scaled to a mean of 1.
         """
         labels = self.assign(codes, n_threads)
+        distance, margin = self.distances_to_own(codes, labels, n_threads)
+        return labels, distance, np.maximum(margin, 0)
+
+    def distances_to_own(self, codes, labels, n_threads=1):
+        """The distance of each code to the center of its label, and how much farther the nearest other one is, in bits:
+        less than 0 where constraints keep it from there. Scaled as by :meth:`nearest_two`."""
         weights = plain_if_equal(self.bit_weights / self.bit_weights.mean())
         distance, margin = np.empty(len(codes), np.float32), np.zeros(len(codes), np.float32)
         for rows in row_ranges(len(codes), max(1, 2**22 // len(self.centers))):
@@ -57,8 +63,8 @@ class Model:
             distance[rows] = table[own]
             if len(self.centers) > 1:
                 table[own] = np.inf
-                margin[rows] = np.maximum(table.min(1) - distance[rows], 0)
-        return labels, distance, margin
+                margin[rows] = table.min(1) - distance[rows]
+        return distance, margin
 
     def to_arrays(self):
         """Named arrays, and the width and root of each embedding, for a file."""

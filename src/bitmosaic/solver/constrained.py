@@ -6,6 +6,7 @@ centroids and assignment in turn still descend. A fit without constraints never 
 """
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ import numpy as np
 from bitmosaic.codes import hamming_distances, pack
 from bitmosaic.pruning import Assignment, assign_codes
 from bitmosaic.solver import link_kernels, sizes
-from bitmosaic.solver.clustering import Problem, Step, best_of, plain_if_equal, refine
+from bitmosaic.solver.clustering import Problem, Step, best_of, plain_if_equal, refine, seed
 from bitmosaic.solver.rules import Rules
 from bitmosaic.threads import row_ranges
 
 EXACT_ALWAYS = 5_000_000  # rows × clusters up to which sizes are met at the lowest cost in every assignment
 EXACT_AT_LAST, EXACT_CLUSTERS = 1_000_000_000, 2_000  # and so many in the last one; with at most so many clusters
+N_ROUGH, ROUGH_ITER = 3, 5  # seedings of many rows that are tried under size limits, and rounds of each
 PASSES = 20  # over the units, to find them better places
 PAIRS_AT_ONCE = 2**22  # distances of rows of units
 
@@ -151,7 +153,8 @@ def under(rules, problem):
 def best_seeding(problem, n_clusters, n_init, max_iter, rng, known=None):
     """The best of some seedings; of one where labels (n,) are `known`, -1 for others, which is where clusters begin.
 
-    Rules too may say where. Limits of the sizes are left for later: seedings differ little in how they are met.
+    Rules too may say where. Under limits of the sizes, centroids that are best without them are tried beside seedings:
+    for a few rounds, with sizes met quickly; the best of these goes on.
     """
     rules = problem.rules
     if known is None and rules is not None:
@@ -161,8 +164,12 @@ def best_seeding(problem, n_clusters, n_init, max_iter, rng, known=None):
     told = problem.known(known, n_clusters) if known is not None and (known >= 0).any() else None
     if rules is None or not rules.limits_sizes:
         return best_of(problem, n_clusters, n_init, max_iter, rng, told)
-    best = best_of(under(rules.without_sizes(), as_plain(problem)), n_clusters, n_init, max_iter, rng, told)
-    return refine(problem, best.Q, max_iter)
+    loose = best_of(under(rules.without_sizes(), as_plain(problem)), n_clusters, n_init, max_iter, rng, told)
+    n_rough = min(n_init, N_ROUGH) if len(problem.codes) * n_clusters > EXACT_ALWAYS else n_init
+    starts = chain([loose.Q], (seed(problem, n_clusters, rng, told) for _ in range(n_rough)))
+    quick = replace(problem, exact=False)
+    rough = (refine(quick, Q, min(max_iter, ROUGH_ITER)) for Q in starts)
+    return refine(problem, min(rough, key=lambda run: run.objective).Q, max_iter)
 
 
 def as_plain(problem):

@@ -70,14 +70,14 @@ class Rules:
 
     def first_labels(self):
         """Where clusters may begin: (n,) int32, -1 where nothing is known. Fixed rows say it; where there are none,
-        groups that are all apart from each other, the largest first, are in clusters of their own."""
+        groups of three or more that are all apart from each other are in clusters of their own."""
         labels = np.full(self.n_rows, -1, np.int32)
         labels[self.fixed_rows] = self.fixed_labels
         if len(self.fixed_rows) or not len(self.links):
             return labels
         chosen: list[int] = []
         for unit in np.argsort(-self.unit_sizes, kind="stable").tolist():
-            if self.starts[unit + 1] - self.starts[unit] < 2 or len(chosen) == self.n_clusters:
+            if self.starts[unit + 1] - self.starts[unit] < 3 or len(chosen) == self.n_clusters:
                 break
             if np.isin(chosen, self.links[self.link_starts[unit] : self.link_starts[unit + 1]]).all():
                 labels[self.unit_rows[self.starts[unit] : self.starts[unit + 1]]] = len(chosen)

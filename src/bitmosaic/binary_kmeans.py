@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bitmosaic.codes import hamming_distances, nearest_centers, unpack
-from bitmosaic.constraints import rules_for
 from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError
+from bitmosaic.guidance import rules_for
 from bitmosaic.model_file import complete, read_model, require, require_arrays, require_labels, write_model
 from bitmosaic.parameters import NotFittedError, as_json, check_enough, check_fitted, check_parameters, generator
 from bitmosaic.scale.cluster import current_client
@@ -20,8 +20,8 @@ from bitmosaic.scale.data import code_column, outcome
 from bitmosaic.scale.lazy import of_rows
 from bitmosaic.scale.parts import whole_fit
 from bitmosaic.scale.rows import is_dask
-from bitmosaic.solver.clustering import Problem, best_of, plain_if_equal, refine
-from bitmosaic.solver.constrained import finished, fixed_clusters, under
+from bitmosaic.solver.clustering import Problem, plain_if_equal, refine
+from bitmosaic.solver.constrained import best_seeding, finished, under
 from bitmosaic.solver.online import Majority
 from bitmosaic.solver.steps import Frobenius
 from bitmosaic.threads import available_threads
@@ -121,8 +121,8 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             )
             problem = under(rules, problem)
             if init is None:
-                rng, known = generator(self.random_state), fixed_clusters(problem)
-                result = best_of(problem, self.n_clusters, self.n_init, self.max_iter, rng, known)
+                rng = generator(self.random_state)
+                result = best_seeding(problem, self.n_clusters, self.n_init, self.max_iter, rng)
             else:
                 result = refine(problem, init, self.max_iter)
             result = finished(problem, result)

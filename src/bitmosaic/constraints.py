@@ -3,7 +3,6 @@
 `Constraints` is the door: `checked` refuses what contradicts itself, and gives the rules that the solver takes.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -128,32 +127,6 @@ class Constraints:
                 f"clusters {label[units[k]]} and {fixed_labels[k]}. Leave out the link, or one of these."
             )
         return label
-
-    def digest(self) -> str:
-        """The same for the same constraints, to know them again."""
-        parts = [self.must_link, self.cannot_link, self.fixed, self.min_size, self.max_size]
-        if isinstance(self.fixed, Mapping):
-            parts[2] = sorted(self.fixed.items())
-        elif self.fixed is not None:
-            parts[2] = np.asarray(self.fixed).tolist()
-        plain = [[list(map(int, group)) for group in part] for part in parts[:2]] + parts[2:]
-        return hashlib.sha256(repr(plain).encode()).hexdigest()
-
-
-def rules_for(constraints, n_rows, n_clusters, on_cluster=False):
-    """The rules of an estimator's `constraints`, None where there are none."""
-    if constraints is None:
-        return None
-    if not isinstance(constraints, Constraints):
-        raise ConstraintError(
-            f"constraints must be a bitmosaic.Constraints; got {type(constraints).__name__}. "
-            "Write Constraints(must_link=[(0, 1)]), for instance."
-        )
-    if on_cluster:
-        raise ConstraintError(
-            "Constraints are for data on this machine; got Dask arrays. Load them, or leave these out."
-        )
-    return constraints.checked(n_rows, n_clusters)
 
 
 def sizes_of(min_size, max_size, n_rows, n_clusters):

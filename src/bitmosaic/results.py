@@ -28,8 +28,8 @@ def write_results(run: Run, table: Views) -> dict[str, Any]:
     """Tables of every image and its cluster; returns what the manifest says of them."""
     _check_model(run, table)
     model = run.fitted_model
-    centers, distance, margin = model.nearest_of_codes(model.codes_, run.ids, model.labels_)
-    labels = run.ids[centers].astype(np.int32)
+    distance, margin = model.distances_to_own(model.codes_, model.labels_, run.ids)
+    labels = run.ids[model.labels_].astype(np.int32)
     run.write_columns(codes=model.codes_, labels=labels, distances=distance)
     columns = {
         "path": [display_path(path) for path in table.paths or map(str, range(table.n_rows))],

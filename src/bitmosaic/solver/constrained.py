@@ -1,12 +1,12 @@
 """Packed codes -> clusters that obey rules: step 5 of Algorithm 1 under constraints.
 
-A fit without any never comes here.
 In each assignment free rows go to their nearest centers, then units (rows that move as one) to where they are cheapest
 and allowed, then size limits are met. The labels before are kept where that would not lower the total distance, so
-centroids and assignment in turn still descend.
+centroids and assignment in turn still descend. A fit without constraints never comes here.
 """
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,13 @@ import numpy as np
 from bitmosaic.codes import hamming_distances, pack
 from bitmosaic.pruning import Assignment, assign_codes
 from bitmosaic.solver import link_kernels, sizes
-from bitmosaic.solver.clustering import Problem, Step, plain_if_equal
+from bitmosaic.solver.clustering import Problem, Step, best_of, plain_if_equal, refine, seed
 from bitmosaic.solver.rules import Rules
 from bitmosaic.threads import row_ranges
 
 EXACT_ALWAYS = 5_000_000  # rows × clusters up to which sizes are met at the lowest cost in every assignment
 EXACT_AT_LAST, EXACT_CLUSTERS = 1_000_000_000, 2_000  # and so many in the last one; with at most so many clusters
+N_ROUGH, ROUGH_ITER = 3, 5  # seedings of many rows that are tried under size limits, and rounds of each
 PASSES = 20  # over the units, to find them better places
 PAIRS_AT_ONCE = 2**22  # distances of rows of units
 
@@ -149,14 +150,31 @@ def under(rules, problem):
     )
 
 
-def fixed_clusters(problem):
-    """What the fixed rows say of their clusters; None where there are none."""
-    r = problem.rules
-    if r is None or not len(r.fixed_rows):
-        return None
-    labels = np.full(r.n_rows, -1, np.int32)
-    labels[r.fixed_rows] = r.fixed_labels
-    return problem.known(labels, r.n_clusters)
+def best_seeding(problem, n_clusters, n_init, max_iter, rng, known=None):
+    """The best of some seedings; of one where labels (n,) are `known`, -1 for others, which is where clusters begin.
+
+    Rules too may say where. Under limits of the sizes, centroids that are best without them are tried beside seedings:
+    for a few rounds, with sizes met quickly; the best of these goes on.
+    """
+    rules = problem.rules
+    if known is None and rules is not None:
+        known = rules.first_labels()
+    elif known is not None:
+        n_init = 1
+    told = problem.known(known, n_clusters) if known is not None and (known >= 0).any() else None
+    if rules is None or not rules.limits_sizes:
+        return best_of(problem, n_clusters, n_init, max_iter, rng, told)
+    loose = best_of(under(rules.without_sizes(), as_plain(problem)), n_clusters, n_init, max_iter, rng, told)
+    n_rough = min(n_init, N_ROUGH) if len(problem.codes) * n_clusters > EXACT_ALWAYS else n_init
+    starts = chain([loose.Q], (seed(problem, n_clusters, rng, told) for _ in range(n_rough)))
+    quick = replace(problem, exact=False)
+    rough = (refine(quick, Q, min(max_iter, ROUGH_ITER)) for Q in starts)
+    return refine(problem, min(rough, key=lambda run: run.objective).Q, max_iter)
+
+
+def as_plain(problem):
+    """The problem without rules."""
+    return Problem(problem.codes, problem.norm, problem.balance, problem.sample_weight, problem.n_threads)
 
 
 def finished(problem, clustering):

@@ -1,8 +1,8 @@
 """Loops over units: rows that move as one, some of them apart from each other, into clusters with room.
 
 sizes (u,) i64: rows of each unit · links i32, the units from link_starts[u] on that u must be apart from · bars i32,
-the clusters from bar_starts[u] on that u must not be in · load (c,) i64: rows of each cluster that are in units or fixed ·
-low, high: rows that each cluster must have, and may have · free: rows that fill up what is lacking.
+the clusters from bar_starts[u] on that u must not be in · load (c,) i64: rows of each cluster, in units or fixed · low,
+high: rows that each cluster must have, and may have · free: rows that fill up what is lacking.
 """
 
 import numpy as np
@@ -120,8 +120,8 @@ def arrange(sizes, link_starts, links, bar_starts, bars, low, high, free, load, 
     """labels (u,) i32 OUT: any arrangement that meets everything · stuck (u,) i64 OUT: how often a unit had no place.
 
     Depth first; next is the unit with the fewest clusters left, or the largest where clusters may be full. Clusters
-    that nobody is in are all alike, so only one of them is tried. Returns 1 if found, 0 if there is none, -1 if `budget`
-    looks at units were not enough."""
+    that nobody is in are all alike, so only one of them is tried. Returns 1 if found, 0 if there is none, -1 if
+    `budget` looks at units were not enough."""
     n_units, c = len(sizes), len(load)
     closed = np.zeros((n_units, c), np.int32)  # how many reasons there are against a cluster
     left = np.full(n_units, c, np.int64)

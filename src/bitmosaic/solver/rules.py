@@ -1,5 +1,6 @@
 """What a clustering must obey, in the form the solver takes: settled rows, units that move as one, and size limits."""
 
+import hashlib
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,6 +48,17 @@ class Rules:
     def bound_rows(self):
         return np.union1d(self.fixed_rows, self.unit_rows)
 
+    @property
+    def n_bytes(self):
+        """What a clustering of all rows takes more: labels with and without the rules, distances to every cluster of
+        the units, and with limits what is known of the ways between clusters."""
+        rows = self.n_rows * (40 + 64 * self.limits_sizes) + 64 * len(self.unit_rows)
+        return rows + self.n_clusters * (16 * self.n_units + 8 * self.n_clusters * self.limits_sizes)
+
+    def digest(self):
+        """The same for the same rules, to know them again."""
+        return hashlib.sha256(repr([np.asarray(value).tolist() for value in vars(self).values()]).encode()).hexdigest()
+
     def fixed_load(self):
         """Fixed rows of each cluster: (c,) int64."""
         return np.bincount(self.fixed_labels, minlength=self.n_clusters)
@@ -55,6 +67,28 @@ class Rules:
         """Write the clusters of fixed rows and of units into labels (n,)."""
         labels[self.fixed_rows] = self.fixed_labels
         labels[self.unit_rows] = np.repeat(unit_labels, self.unit_sizes)
+
+    def first_labels(self):
+        """Where clusters may begin: (n,) int32, -1 where nothing is known. Fixed rows say it; where there are none,
+        groups of three or more that are all apart from each other are in clusters of their own."""
+        labels = np.full(self.n_rows, -1, np.int32)
+        labels[self.fixed_rows] = self.fixed_labels
+        if len(self.fixed_rows) or not len(self.links):
+            return labels
+        chosen: list[int] = []
+        for unit in np.argsort(-self.unit_sizes, kind="stable").tolist():
+            if self.starts[unit + 1] - self.starts[unit] < 3 or len(chosen) == self.n_clusters:
+                break
+            if np.isin(chosen, self.links[self.link_starts[unit] : self.link_starts[unit + 1]]).all():
+                labels[self.unit_rows[self.starts[unit] : self.starts[unit + 1]]] = len(chosen)
+                chosen.append(unit)
+        return labels
+
+    def without_sizes(self):
+        """The same without limits of the sizes; None where nothing else is asked for."""
+        if not self.n_units and not len(self.fixed_rows):
+            return None
+        return replace(self, min_size=0, max_size=self.n_rows)
 
     def among(self, rows):
         """The same for some sorted rows alone, which are then numbered from 0; without limits of the sizes."""

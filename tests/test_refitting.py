@@ -131,8 +131,9 @@ def test_a_cluster_made_by_hand_is_a_cluster_after_the_refit(run):
 def test_numbers_of_clusters_that_are_gone_do_not_come_back(run):
     fewer = refit(run, n_clusters=3)
     assert len(np.unique(np.asarray(fewer.run.column("labels")))) == 3
+    left = set(fewer.run.ids.tolist())
     more = refit(fewer.run, n_clusters=len(DIGITS))
-    fresh = set(more.run.ids.tolist()) - set(fewer.run.ids.tolist())
+    fresh = set(more.run.ids.tolist()) - left
     assert min(fresh) >= len(DIGITS) - 1
     clusters = Clusters(Pictures.of(more.run))
     assert sorted(clusters.numbers) == sorted(set(more.run.ids.tolist()))

@@ -194,6 +194,9 @@ class Successor(Run):
     def views_folder(self) -> Path:
         return self.run.views_folder
 
+    def _bytes(self, stage: str) -> dict[str, int]:
+        return self.run._bytes(stage) if stage == "extract" else super()._bytes(stage)
+
 
 def _begun(run: Run, request: dict[str, Any]) -> dict[str, Any]:
     """The manifest of a run with its pictures and nothing learned from them yet."""
@@ -274,8 +277,10 @@ def _lineage(before: Before, model: HSIC) -> tuple[Lineage, np.ndarray]:
     """What became of each cluster, and the number of each new center.
 
     Centers are matched first: those that go on from centers of one cluster, which people may have merged, are one.
+    Pictures that were added since say nothing of where a cluster was, but those that people have put into one.
     """
     learned = np.arange(len(before.labels)) < before.run.n_fitted
+    learned[before.pinned] = True
     n_old, n_centers = len(before.numbers), model.n_clusters_
     matched = match_clusters(
         np.where(learned, before.center_of, NEW_ROW), model.labels_, next_number=n_old, n_centers=n_centers

@@ -28,9 +28,9 @@ from bitmosaic.hsic import HSIC
 from bitmosaic.images import Progress, quiet
 from bitmosaic.lineage import NEW_ROW, Lineage, match_clusters
 from bitmosaic.npy import load_npy
-from bitmosaic.publishing import announce, publish
+from bitmosaic.publishing import announce
 from bitmosaic.results import draw_clusters, write_counts, write_results
-from bitmosaic.run import REFIT, RENEWED, Run
+from bitmosaic.run import REFIT, RENEWED, Run, settle
 from bitmosaic.run_pictures import RunPictures
 
 PINNED, LINEAGE, HISTORY, CHECKPOINT = "pinned.npy", "lineage.csv", "history", "checkpoint"
@@ -62,7 +62,7 @@ def refit(
     as many as there are, another number, or "auto".
     """
     with locked(run.folder):
-        publish(run.folder, run.folder / REFIT, RENEWED)  # of a refit that was killed in doing so
+        settle(run.folder)
         run = Run(run.folder)
         if not run.complete:
             raise InvalidDataError(f"A finished run is refitted; the one in {run.folder} was stopped. Finish it first.")
@@ -95,7 +95,7 @@ def refit(
             successor.finish("pictures", time.perf_counter() - start, sheets=sheets)
         shutil.rmtree(successor.folder / CHECKPOINT, ignore_errors=True)
         announce(successor.folder, RENEWED)
-        publish(run.folder, successor.folder, RENEWED)
+        settle(run.folder)
     return Refitted(Run(run.folder), lineage, len(before.pinned))
 
 

@@ -88,7 +88,7 @@ class Run:
             yield kept
             return
         with locked(folder):
-            publish(folder, folder / REFIT, RENEWED)
+            settle(folder)
             run = cls._begin(folder, arguments)
             remove_unfinished(folder)
             run._forget_what_is_gone()
@@ -284,6 +284,11 @@ class Run:
 def write_column(path: Path, values: np.ndarray) -> None:
     with whole_file(path) as file:
         np.lib.format.write_array(file, np.ascontiguousarray(values), allow_pickle=False)
+
+
+def settle(folder: Path) -> None:
+    """Let the files of a refit that was killed at its end take their places. For who holds the lock of the folder."""
+    publish(folder, folder / REFIT, RENEWED)
 
 
 def _in_words(key: str, value: Any) -> str:

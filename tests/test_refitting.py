@@ -9,11 +9,13 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from bitmosaic import pipeline
+from bitmosaic import HSIC, pipeline, refitting
 from bitmosaic.edits import EditLog
-from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError
+from bitmosaic.errors import BusyFolderError, FileFormatError, InvalidDataError, ParameterError
 from bitmosaic.explorer.clusters import Clusters, Pictures
+from bitmosaic.files import locked
 from bitmosaic.metrics import clustering_scores
+from bitmosaic.publishing import READY
 from bitmosaic.refitting import Before, refit
 from bitmosaic.run import REFIT, Run
 
@@ -190,6 +192,41 @@ def test_a_run_that_was_stopped_is_finished_first(run):
     (run.folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(InvalidDataError, match="Finish it first"):
         refit(run)
+
+
+@pytest.mark.parametrize("place", [".", "additions"])
+def test_nobody_else_works_in_the_run_meanwhile(run, place):
+    with locked(run.folder / place), pytest.raises(BusyFolderError, match="another bitmosaic is busy"):
+        refit(run)
+
+
+def test_a_refit_that_was_killed_while_its_files_took_their_places_is_finished_by_whoever_comes(run, monkeypatch):
+    monkeypatch.setattr(refitting, "settle", lambda folder: (folder / REFIT / READY).exists() and interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        refit(run, n_clusters=len(DIGITS))  # announced, and nothing moved
+    assert not (run.folder / "lineage.csv").exists()
+    shutil.move(run.folder / REFIT / "labels.npy", run.folder / "labels.npy")
+    found = Run(run.folder)
+    assert found.manifest["absorbed"] == 1
+    np.testing.assert_array_equal(found.column("labels"), found.ids[found.model.labels_])
+    assert not (run.folder / REFIT).exists()
+    assert "was born" in (run.folder / "lineage.csv").read_text()
+
+
+def test_a_refit_that_was_stopped_goes_on_with_what_it_has_learned(run, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(refitting, "draw_clusters", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            refit(run, n_clusters=len(DIGITS))
+    monkeypatch.setattr(HSIC, "fit", interrupted)
+    made = refit(run, n_clusters=len(DIGITS))
+    assert made.lineage.counts["born"] == 1
+    with pytest.raises(KeyboardInterrupt):  # another refit learns anew
+        refit(run, n_clusters=4)
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
 
 
 def test_pins_that_are_no_pictures_are_refused(run):

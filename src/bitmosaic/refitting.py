@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from bitmosaic.additions import FOLDER
 from bitmosaic.codes import hamming_distances
 from bitmosaic.constraints import Constraints
 from bitmosaic.edits import FILE as EDITS
@@ -61,7 +62,7 @@ def refit(
     with them. Clusters that people have merged stay one, and pictures that they have moved stay there. `n_clusters`:
     as many as there are, another number, or "auto".
     """
-    with locked(run.folder):
+    with locked(run.folder), locked(run.folder / FOLDER):  # nobody edits, and nobody adds pictures
         settle(run.folder)
         run = Run(run.folder)
         if not run.complete:

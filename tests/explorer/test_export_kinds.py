@@ -146,8 +146,8 @@ def test_sizes_are_those_of_a_picture_that_is_shown_upright(tmp_path):
     run = pipeline.cluster(tmp_path / "pictures", tmp_path / "run", 2, views=VIEWS)
     pictures = RunPictures(run)
     assert picture_sizes(pictures, 4).tolist() == [[30, 20], [30, 20], [20, 30], [20, 30]]
-    shown = pictures.images.read_many(range(4))
-    assert [[shown[i].shape[1], shown[i].shape[0]] for i in range(4)] == picture_sizes(pictures, 4).tolist()
+    shown = dict(pictures.each(range(4), lambda image: [image.shape[1], image.shape[0]]))
+    assert [shown[row] for row in range(4)] == picture_sizes(pictures, 4).tolist()
 
 
 def test_sizes_are_read_from_headers_alone(run, monkeypatch):

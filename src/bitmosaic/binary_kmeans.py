@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _check_feature_names
 
 from bitmosaic.codes import hamming_distances, nearest_centers, unpack
 from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError
@@ -31,8 +32,8 @@ from bitmosaic.views.door import dask_rows
 class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """k-means on packed binary codes, in Hamming space: XOR and popcount instead of float arithmetic.
 
-    Codes are rows of uint8 (as from ``np.packbits`` or ``HSIC.transform``) or of uint64, in memory or memory-mapped; or
-    a Dask array of them, which is clustered on the current Dask client, and labels are a Dask array.
+    Codes are rows of uint8 (as from ``np.packbits`` or ``HSIC.transform``) or of uint64, in memory or memory-mapped, or
+    in a data frame; or a Dask array of them, which is clustered on the current Dask client, and labels are a Dask array.
     Every cluster is filled as long as there are that many distinct codes: an empty one takes the farthest code.
 
     Parameters
@@ -97,6 +98,7 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         at the majority of these.
         """
         check_parameters(self)
+        X = self._array(X, reset=True)
         check_codes(X)
         n, n_bits = X.shape[0], 8 * X.shape[1] * X.dtype.itemsize
         check_enough(n, self.n_clusters)
@@ -245,8 +247,18 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.cluster_centers_ = centers.view(dtype)
         self.n_features_in_ = self.cluster_centers_.shape[1]
 
+    def _array(self, X, reset):
+        """A data frame of codes as an array, its columns in the order of the fit; anything else as it is."""
+        try:
+            _check_feature_names(self, X, reset=reset)
+        except ValueError as error:
+            raise InvalidDataError(str(error)) from None
+        is_table = hasattr(X, "columns") and not hasattr(X, "__dask_graph__")
+        return np.asarray(X) if is_table else X
+
     def _checked_codes(self, X):
         check_fitted(self)
+        X = self._array(X, reset=False)
         check_codes(X)
         codes = X if is_dask(X) else as_bytes(X)
         n_bits, fitted = 8 * codes.shape[1] * codes.dtype.itemsize, 8 * as_bytes(self.cluster_centers_).shape[1]

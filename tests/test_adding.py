@@ -135,7 +135,6 @@ def test_an_addition_that_was_stopped_goes_on(grown, monkeypatch, stage, times):
     try:
         pipeline.add(run, more, progress=stop)
     except KeyboardInterrupt:
-        assert run.n_images == 36
         assert not Run(run.folder).additions or stage == "encoding and assigning"
     seen.clear()
     again = pipeline.add(run, more, progress=lambda *step: seen.append(step[:2]))

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bitmosaic import search_commands
 from bitmosaic.bench.paper_commands import bench
 from bitmosaic.cli_options import (
     Clusters,
@@ -317,7 +318,7 @@ def demo(
     say(f"Next: bitmosaic predict {run.folder} PICTURES, or bitmosaic cluster PICTURES --clusters 10")
 
 
-for command in (explorer.explore, explorer.report, explorer.export):
+for command in (explorer.explore, explorer.report, explorer.export, search_commands.search):
     app.command()(command)
 
 

@@ -25,6 +25,7 @@ LARGE, BRANCHES = 200_000, 32  # larger trees have so many branches, which threa
 WORTH = 8  # a search that has looked at 1 / WORTH of all codes goes through all, in a row: that is faster then
 FEW = 256  # keys within a radius, before there are known to be more
 FAR = np.uint64(2**64 - 1)  # larger than any key
+_HALF, _ROW = np.uint64(32), np.uint64(2**32 - 1)
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class CodeTree:
         return words.view(np.uint8)[:, :n_bytes]
 
     def with_nearest(self, queries, heaps, n_threads=1) -> np.ndarray:
-        """queries (q, w) uint64, heaps (q, k) uint64 of the smallest keys so far -> those with the keys of this tree."""
+        """queries (q, w) uint64, heaps (q, k) uint64 of the smallest keys so far -> those with this tree's keys."""
         heaps, before, done = heaps.copy(), heaps, np.empty(len(heaps), bool)
         nodes = self.begin, self.end, self.centers, self.common, self.radii, self.lowest, self.n_leaves, self.top
         budget = len(self) // WORTH
@@ -115,6 +116,11 @@ class CodeTree:
 
 def empty_heaps(n_queries, k) -> np.ndarray:
     return np.full((n_queries, k), FAR)
+
+
+def told(keys) -> tuple[np.ndarray, np.ndarray]:
+    """Keys -> distances int32 and rows int64."""
+    return (keys >> _HALF).astype(np.int32), (keys & _ROW).astype(np.int64)
 
 
 def scan(search: Callable[[slice, np.ndarray], None], n_codes, heaps, bounds, n_threads) -> np.ndarray:
@@ -167,5 +173,5 @@ def _levels(starts, n):
 
 def _each(work, n, step, n_threads):
     """Call `work` with slices of n things, on several threads if there are several slices."""
-    for _ in in_order(work, row_ranges(n, step), min(n_threads, -(-n // step))):
+    for _ in in_order(work, row_ranges(n, step), max(1, min(n_threads, -(-n // step)))):
         pass

@@ -242,7 +242,7 @@ def nearest(codes, rows, begin, end, centers, common, radii, lowest, n_leaves, t
                         apart[i], differing[i] = popcount(differ), popcount(shared)  # type: ignore[call-arg]
                     else:
                         apart[i] += popcount(differ)  # type: ignore[call-arg]
-                        differing[i] += popcount(shared)  # type: ignore[call-arg]
+                        differing[i] += popcount(shared)
             for i in range(last - first):
                 own = max(bound, np.int64(differing[i]), np.int64(apart[i]) - radii[first + i])
                 if np.uint64(own) << _HALF | np.uint64(lowest[first + i]) < heap[0]:
@@ -288,7 +288,7 @@ def within(codes, rows, begin, end, centers, common, radii, n_leaves, top, query
         for word in range(codes.shape[0]):
             differ = centers[word, node] ^ query[word]
             apart += popcount(differ)  # type: ignore[call-arg]
-            differing += popcount(differ & common[word, node])  # type: ignore[call-arg]
+            differing += popcount(differ & common[word, node])
         if max(np.int64(differing), np.int64(apart) - radii[node]) > radius:
             continue
         if node >= n_leaves:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from bitmosaic import search_commands
-from bitmosaic.bench.paper_commands import bench
+from bitmosaic.bench.search_command import bench
 from bitmosaic.cli_options import (
     Clusters,
     Labels,

@@ -50,7 +50,7 @@ class CodeTree:
         def turn(some):
             planes[:, some] = as_words(codes[some]).T
 
-        _each(turn, n, ROWS_PER_PIECE, n_threads)
+        each_piece(turn, n, ROWS_PER_PIECE, n_threads)
         starts = _grow(planes, rows, n_threads)
         begin, end, first, last, top = _levels(starts, n)
         n_nodes = len(begin)
@@ -61,7 +61,7 @@ class CodeTree:
             facts = centers[:, some], common[:, some], radii[some], lowest[some]
             tree_kernels.describe(planes, rows, first[some], last[some], *facts)
 
-        _each(describe, n_nodes, NODES_PER_PIECE, n_threads)
+        each_piece(describe, n_nodes, NODES_PER_PIECE, n_threads)
         return cls(planes, rows, begin, end, centers, common, radii, lowest, len(starts), top)
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class CodeTree:
 
         if heaps.shape[1] <= budget or len(self) <= LEAF:
             step = min(QUERIES_PER_PIECE, -(-len(queries) // (4 * n_threads)))
-            _each(search, len(queries), max(step, 1), n_threads)
+            each_piece(search, len(queries), max(step, 1), n_threads)
         else:
             done[:] = False
         hard = np.flatnonzero(~done)
@@ -171,7 +171,7 @@ def _levels(starts, n):
     return *map(np.concatenate, zip(*levels, strict=True)), *map(np.concatenate, zip(*spans, strict=True)), above
 
 
-def _each(work, n, step, n_threads):
+def each_piece(work, n, step, n_threads):
     """Call `work` with slices of n things, on several threads if there are several slices."""
     for _ in in_order(work, row_ranges(n, step), max(1, min(n_threads, -(-n // step)))):
         pass

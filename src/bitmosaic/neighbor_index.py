@@ -5,11 +5,11 @@ from numbers import Integral
 import numpy as np
 
 from bitmosaic.binary_kmeans import as_bytes, check_codes
-from bitmosaic.code_tree import CodeTree, empty_heaps, told
+from bitmosaic.code_tree import QUERIES_PER_PIECE, CodeTree, each_piece, empty_heaps, told
 from bitmosaic.codes import as_words
 from bitmosaic.errors import DataTypeError, InvalidDataError, MissingExtraError, ParameterError
 from bitmosaic.scale.rows import is_dask
-from bitmosaic.threads import available_threads, in_order
+from bitmosaic.threads import available_threads
 
 MOST_ROWS = 2**32
 
@@ -98,15 +98,16 @@ class NeighborIndex:
         radius = min(_whole("radius", radius, 0), self.n_bits)
         queries = as_words(self._checked(X))
 
-        def search(query):
-            keys = np.sort(np.concatenate([tree.within(query, radius) for tree in self._trees]))
-            distances, rows = told(keys)
-            order = slice(None) if sort_results else np.argsort(rows)
-            return distances[order], rows[order]
-
         distances, rows = np.empty((2, len(queries)), object)
-        for i, found in enumerate(in_order(search, queries, min(self.n_threads, max(len(queries), 1)))):
-            distances[i], rows[i] = found
+
+        def search(some):
+            for i in range(some.start, some.stop):
+                keys = np.concatenate([tree.within(queries[i], radius) for tree in self._trees])
+                near, found = told(np.sort(keys))
+                order = slice(None) if sort_results else np.argsort(found)
+                distances[i], rows[i] = near[order], found[order]
+
+        each_piece(search, len(queries), QUERIES_PER_PIECE, self.n_threads)
         return (distances, rows) if return_distance else rows
 
     # ---- faiss

@@ -37,7 +37,7 @@ class CodeMaker:
             self._noises.append(noises * (NOISE * spread).astype(np.float32))
 
     def make(self, n: int, stream: int = 0, progress: Callable[[int, int], None] = lambda done, total: None):
-        """So many codes (n, b) uint8; another `stream`, other ones."""
+        """So many codes (n, b) uint8, the same ones first whatever their number; another `stream`, other ones."""
         codes = np.empty((n, self.run.column("codes").shape[1]), np.uint8)
 
         def encode(piece):
@@ -50,18 +50,19 @@ class CodeMaker:
 
     def _mixtures(self, piece: slice, stream: int) -> dict[str, np.ndarray]:
         rng = np.random.default_rng([self.seed, 1 + stream, piece.start])
-        count = piece.stop - piece.start
-        places = np.sort(rng.integers(len(self.rows), size=count))
-        others = self._near[places, rng.integers(self._near.shape[1], size=count)]
-        others, order = np.unique(others, return_inverse=True)  # views are read by sorted rows
-        shares, noises = rng.random((count, 1), np.float32), rng.integers(N_NOISES, size=count)
+        places, noises = rng.integers(len(self.rows), size=ROWS_PER_PIECE), rng.integers(N_NOISES, size=ROWS_PER_PIECE)
+        others = self._near[places, rng.integers(self._near.shape[1], size=ROWS_PER_PIECE)]
+        shares, count = rng.random((ROWS_PER_PIECE, 1), np.float32), piece.stop - piece.start
+        (places, from_places), (others, from_others) = (  # views are read by sorted rows
+            np.unique(rows[:count], return_inverse=True) for rows in (places, others)
+        )
         mixed = {}
         for name, array, noise in zip(self.run.views.names, self.run.views.arrays, self._noises, strict=True):
-            first = read_rows(array, self.rows[places], exact_dtype(array))
-            second = read_rows(array, self.rows[others], exact_dtype(array))[order]
+            first = read_rows(array, self.rows[places], exact_dtype(array))[from_places]
+            second = read_rows(array, self.rows[others], exact_dtype(array))[from_others]
             second -= first
-            second *= shares
+            second *= shares[:count]
             second += first
-            second += noise[noises]
+            second += noise[noises[:count]]
             mixed[name] = second
         return mixed

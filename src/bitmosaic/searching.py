@@ -89,7 +89,8 @@ class Found:
             near = [(int(d), pictures.get(int(r))) for d, r in zip(self.distances[i], self.rows[i], strict=True)]
             lines.append((self.queries.names[i], query, near))
         left = f", the first {len(shown)} of {len(self.rows):,} queries" if len(shown) < len(self.rows) else ""
-        return neighbours_sheet(f"The nearest pictures in {len(self.run.paths):,}{left}", lines)
+        title = f"The nearest of {len(self.run.paths):,} pictures, and how many bits they differ in{left}"
+        return neighbours_sheet(title, lines)
 
 
 def search(

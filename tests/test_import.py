@@ -42,6 +42,7 @@ def test_dir_lists_the_public_names_and_nothing_else():
         "BinaryKMeans",
         "Constraints",
         "HSIC",
+        "NeighborIndex",
         "__version__",
         "features",
         "metrics",

@@ -8,12 +8,28 @@ if TYPE_CHECKING:
     from bitmosaic.binary_kmeans import BinaryKMeans
     from bitmosaic.constraints import Constraints
     from bitmosaic.hsic import HSIC
+    from bitmosaic.neighbor_index import NeighborIndex
 
 __version__ = "0.1.0"
-__all__ = ["HSIC", "BinaryKMeans", "Constraints", "__version__", "features", "metrics", "pipeline", "views"]
+__all__ = [
+    "HSIC",
+    "BinaryKMeans",
+    "Constraints",
+    "NeighborIndex",
+    "__version__",
+    "features",
+    "metrics",
+    "pipeline",
+    "views",
+]
 
 # Loaded on first use: scikit-learn and Numba take a second, `bitmosaic --help` must not.
-_HOME = {"HSIC": "bitmosaic.hsic", "BinaryKMeans": "bitmosaic.binary_kmeans", "Constraints": "bitmosaic.constraints"}
+_HOME = {
+    "HSIC": "bitmosaic.hsic",
+    "BinaryKMeans": "bitmosaic.binary_kmeans",
+    "Constraints": "bitmosaic.constraints",
+    "NeighborIndex": "bitmosaic.neighbor_index",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from bitmosaic import growth_commands as growth
-from bitmosaic import refit_commands
-from bitmosaic.bench.paper_commands import bench
+from bitmosaic import refit_commands, search_commands
+from bitmosaic.bench.search_command import bench
 from bitmosaic.cli_options import (
     Clusters,
     Labels,
@@ -319,7 +319,14 @@ def demo(
     say(f"Next: bitmosaic predict {run.folder} PICTURES, or bitmosaic cluster PICTURES --clusters 10")
 
 
-for command in (explorer.explore, explorer.report, explorer.export, growth.add, refit_commands.refit):
+for command in (
+    explorer.explore,
+    explorer.report,
+    explorer.export,
+    growth.add,
+    refit_commands.refit,
+    search_commands.search,
+):
     app.command()(command)
 
 

@@ -176,7 +176,8 @@ class Pages:
     def neighbours(self, row: int, count: int) -> Answer:
         self._require_row(row)
         codes, begun = self.pictures.codes, time.perf_counter()
-        rows, distances = nearest_codes(codes, codes[row], min(max(count, 1), MOST_AT_ONCE) + 1, available_threads())
+        at_most = min(max(count, 1), MOST_AT_ONCE) + 1
+        (distances,), (rows,) = nearest_codes(codes, codes[[row]], at_most, available_threads())
         took = time.perf_counter() - begun
         others = rows != row
         rows, distances = rows[others][:count], distances[others][:count]

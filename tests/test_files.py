@@ -64,7 +64,8 @@ def test_a_folder_made_for_a_lock_goes_if_nothing_comes_of_it(tmp_path):
 
 
 @pytest.mark.parametrize("rubbish", [b"", b"{", b"[1]", b'{"process": 1}', b"\xff", b"[" * 9999])
-def test_a_lock_that_says_nothing_still_holds(tmp_path, rubbish):
+def test_a_lock_that_says_nothing_still_holds(tmp_path, rubbish, monkeypatch):
+    monkeypatch.setattr(files, "_TRIES", 2)
     with locked(tmp_path):
         (tmp_path / LOCK).write_bytes(rubbish)
         with pytest.raises(BusyFolderError, match=r"is busy in \S+\. Wait for it"), locked(tmp_path):
@@ -80,6 +81,39 @@ def test_who_has_just_taken_a_lock_is_waited_for_until_it_says_who_it_is(tmp_pat
         with pytest.raises(BusyFolderError, match="process 7 on here, since now: bitmosaic"), locked(tmp_path):
             pass
         timer.join()
+
+
+def test_who_takes_the_lock_of_a_killed_process_is_not_taken_for_it(holder, tmp_path):
+    """Between the lock and the name, which two system calls make, the file has the name of the dead."""
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    with open(tmp_path / "run" / LOCK, "r+b", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        timer = threading.Timer(0.1, lambda: file.write(files._me()))
+        timer.start()
+        with pytest.raises(BusyFolderError, match=f"process {os.getpid()} on"), locked(tmp_path / "run"):
+            pass
+        timer.join()
+
+
+@pytest.mark.parametrize("gone", [FileExistsError, FileNotFoundError])
+def test_a_folder_that_goes_while_it_is_locked_is_made_again(tmp_path, monkeypatch, gone):
+    """Its last holder removes it between two looks at it: mkdir says that it is there, is_dir that it is not."""
+    mkdir = files.Path.mkdir
+
+    def vanishes(path, *how, **options):
+        monkeypatch.setattr(files.Path, "mkdir", mkdir)
+        raise gone(errno.EEXIST, "File exists", str(path))
+
+    monkeypatch.setattr(files.Path, "mkdir", vanishes)
+    with locked(tmp_path / "run"):
+        assert (tmp_path / "run" / LOCK).exists()
+
+
+def test_a_file_is_no_folder_to_lock_and_is_told_at_once(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(UnwritableFileError, match=r"file cannot be written \(File exists\)"), locked(tmp_path / "file"):
+        pass
 
 
 def test_a_lock_that_is_removed_while_it_is_waited_for_is_made_anew(tmp_path, monkeypatch):

@@ -308,3 +308,22 @@ def test_an_edit_that_could_not_be_written_whole_is_not_there(views, tmp_path):
     assert log.path.read_bytes() == written
     log.append({"do": "name", "cluster": 1, "name": "b"}, 1)
     assert len(log.entries()) == 2
+
+
+def test_views_that_another_process_finishes_between_two_looks_are_found_and_not_refused(
+    views, folder, tmp_path, monkeypatch
+):
+    """The folder was not there; then it was, with views in it that were taken for things of others."""
+    listed = os.listdir
+
+    def finished_meanwhile(place):
+        if place != tmp_path / "late":
+            return listed(place)
+        monkeypatch.setattr(extraction.os, "listdir", listed)
+        try:
+            return listed(place)
+        finally:
+            views.rename(place)
+
+    monkeypatch.setattr(extraction.os, "listdir", finished_meanwhile)
+    assert extraction.extract_views(folder, tmp_path / "late", VIEWS).n_rows == 24

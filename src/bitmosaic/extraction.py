@@ -313,9 +313,15 @@ def fingerprint(source: ImageSource) -> str:
 
 def finished(out: Path) -> dict[str, Any] | None:
     """The recipe of a finished extraction in `out`, None where there is none."""
+    try:
+        taken = bool(os.listdir(out))  # before we look for the recipe: another process may finish meanwhile
+    except FileNotFoundError:
+        taken = False
+    except NotADirectoryError:
+        taken = True
     path = out / RECIPE
     if not path.exists():
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if taken:
             raise InvalidDataError(f"Views go into a folder of their own; {out} holds other things. Choose another.")
         return None
     return read_recipe(path)

@@ -26,6 +26,7 @@ LOCK = ".lock"
 _UNFINISHED = ".bitmosaic-*.tmp"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what file systems without locks say
 _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)  # a folder that could not be synced, not one that need not be
+_NAME_BYTES = 4096  # of a lock file
 _TRIES, _PAUSE = 100, 0.01  # seconds between tries to open a lock file that others remove meanwhile
 
 
@@ -83,9 +84,6 @@ def locked(folder):
     with writing(folder):
         descriptor = _hold(folder)
     try:
-        with writing(folder / LOCK):
-            os.truncate(descriptor, 0)
-            os.write(descriptor, json.dumps(_me()).encode("ascii"))
         yield
     finally:
         with suppress(OSError):
@@ -97,14 +95,14 @@ def locked(folder):
 
 
 def _hold(folder: Path) -> int:
-    """The lock file of a folder, opened and held. Its last holder may remove it at any moment, even with the folder."""
-    path = folder / LOCK
+    """The lock file of a folder, opened, held and with our name in it. Others may remove it, even with the folder."""
+    path, me = folder / LOCK, _me()
     for left in reversed(range(_TRIES)):
-        folder.mkdir(parents=True, exist_ok=True)
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        except FileNotFoundError:
-            if not left:
+        except (FileNotFoundError, FileExistsError):  # the folder went between two looks at it
+            if not left or (folder.exists() and not folder.is_dir()):
                 raise
             time.sleep(_PAUSE)
             continue
@@ -114,6 +112,7 @@ def _hold(folder: Path) -> int:
                     f"One process at a time works in a folder; another bitmosaic is busy in {folder}"
                     f"{_in_words(descriptor)}. Wait for it, or stop it."
                 )
+            _say_who(path, descriptor, me)
             if path.exists() and os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor
         except BaseException:
@@ -121,6 +120,16 @@ def _hold(folder: Path) -> int:
             raise
         os.close(descriptor)
     raise BusyFolderError(f"One process at a time works in a folder; others come and go in {folder}. Try again.")
+
+
+def _say_who(path: Path, descriptor: int, me: bytes) -> None:
+    """Write our name at once, over that of one who died. Where that fails, nothing is left."""
+    try:
+        os.write(descriptor, me)
+    except OSError:
+        with suppress(OSError):
+            path.unlink()
+        raise
 
 
 def _take(descriptor: int) -> bool:
@@ -137,25 +146,45 @@ def _take(descriptor: int) -> bool:
     return True
 
 
-def _me() -> dict[str, Any]:
+def _me() -> bytes:
+    """Who works here; always as long, so that one name replaces another in one write."""
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
     since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-    return {"process": os.getpid(), "host": socket.gethostname(), "since": since, "command": command[:200]}
+    me = {"process": os.getpid(), "host": socket.gethostname(), "since": since, "command": command[:200]}
+    return json.dumps(me).encode("ascii").ljust(_NAME_BYTES)[:_NAME_BYTES]
 
 
 def _in_words(descriptor: int) -> str:
-    """Who holds a lock file, as far as it says so. Who has just taken it may be about to."""
+    """Who holds a lock file; nothing if it does not say so. Who has just taken it may be about to."""
     for _ in range(_TRIES):
-        if os.fstat(descriptor).st_size:
-            break
+        if who := _named(descriptor):
+            return who
         time.sleep(_PAUSE)
+    return ""
+
+
+def _named(descriptor: int) -> str:
+    """Whose name is in a lock file; nothing if none is, or that of a process of this machine that has ended."""
     try:
-        holder = json.loads(os.pread(descriptor, 10_000, 0))
+        holder = json.loads(os.pread(descriptor, 2 * _NAME_BYTES, 0))
         facts = [str(holder[key])[:200] for key in ("process", "host", "since", "command")]
+        if holder["host"] == socket.gethostname() and not _runs(holder["process"]):
+            return ""
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
     process, host, since, command = ("".join(filter(str.isprintable, fact)) for fact in facts)
     return f": process {process} on {host}, since {since}: {command}"
+
+
+def _runs(process: Any) -> bool:
+    """Whether there is such a process on this machine."""
+    if type(process) is not int or not 0 < process < 2**31:
+        return False
+    try:
+        os.kill(process, 0)
+    except OSError as error:
+        return error.errno == errno.EPERM
+    return True
 
 
 class _File(io.BufferedWriter):

@@ -19,14 +19,17 @@ NOBODY = 65534
 
 def tallies(effort):
     with bench() as (forks, jobs, folder):
-        for name in (*COMMANDS, ADD):
+        for name in filter(effort.wants, (*COMMANDS, ADD)):
             yield at_writes(forks, jobs[name], effort, f"`{name}` killed at", lambda n: "kill")
             yield at_writes(
                 forks, jobs[name], effort, f"`{name}` with a full or failing disk or no permission at", errno
             )
-        yield full_disk(forks, jobs, effort, folder)
-        yield no_permission(forks, jobs, effort, folder)
-        yield from changes.tallies(forks, jobs, effort, folder)
+        if effort.wants("disks"):
+            yield full_disk(forks, jobs, effort, folder)
+        if effort.wants("permission"):
+            yield no_permission(forks, jobs, effort, folder)
+        if effort.wants("changes"):
+            yield from changes.tallies(forks, jobs, effort, folder)
 
 
 def errno(n):
@@ -36,12 +39,12 @@ def errno(n):
 def at_writes(forks, job, effort, what, kind):
     tally = Tally(f"{what} {'every' if effort.whole else 'some'} write, rename, sync or removal")
     job.clear()
-    n_writes = forks.run(job.arguments, fault=[COUNT, 0, str(job.out.parent)]).faults
+    n_writes = forks.run(job.arguments, fault=[COUNT, 0, [str(job.out.parent)]]).faults
     step = 1 if effort.whole else max(1, n_writes // SHORT_TRIES)
     n = 1
     while True:
         job.clear()
-        ended = forks.run(job.arguments, fault=[kind(n), n, str(job.out.parent)])
+        ended = forks.run(job.arguments, fault=[kind(n), n, [str(job.out.parent)]])
         if not ended.faults:
             return tally
         tally.tried += 1

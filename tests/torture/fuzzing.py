@@ -5,10 +5,12 @@ dies, and whoever started it counts that. FOLDER/work has what was found (journa
 """
 
 import faulthandler
+import hashlib
 import json
 import resource
 import signal
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -22,6 +24,15 @@ from torture.readers import targets
 
 ALLOWANCE = 2**30  # bytes
 SECONDS_EACH = 20
+
+
+def keep(reader: str, last: Path) -> Path:
+    """Where an input that was too much for a reader is kept, to look at: a line that says what it is, and its bytes."""
+    content = last.read_bytes()
+    kept = Path(tempfile.gettempdir()) / "bitmosaic-finds" / f"{reader}-{hashlib.sha256(content).hexdigest()[:8]}"
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_bytes(content)
+    return kept
 
 
 class Fuzzing:
@@ -45,9 +56,7 @@ class Fuzzing:
         signal.alarm(0)
         if problem is not None and problem not in self.seen:
             self.seen.add(problem)
-            kept = self.work.parent / f"find-{len(list(self.work.parent.glob('find-*')))}"
-            kept.write_bytes((self.work / "last").read_bytes())
-            self._note(find=f"{target.name} {kept.name}: {problem}")
+            self._note(find=f"{target.name} {keep(self.reader, self.work / 'last')}: {problem}")
 
     def done(self) -> None:
         self._note(tried=self.tried)

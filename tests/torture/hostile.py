@@ -4,24 +4,39 @@ Where atheris is installed, it chooses what to try by the code that it reaches; 
 processes of their own, with so much memory and so much time for each input (fuzzing.py).
 """
 
-import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from torture.fuzzing import ALLOWANCE, SECONDS_EACH
+from torture.fuzzing import ALLOWANCE, SECONDS_EACH, keep
 from torture.readers import targets
 from torture.seeds import write_seeds
 from torture.tally import Tally
 
 TESTS = Path(__file__).parents[1]
-GUIDED = importlib.util.find_spec("atheris") is not None
 MOST_DEATHS = 5  # of one reader; more would say nothing new
+
+
+def _atheris():
+    try:
+        return f"atheris {version('atheris')}"
+    except PackageNotFoundError:
+        return None
+
+
+ATHERIS = _atheris()
+GUIDANCE = (
+    f"{ATHERIS} is there: files are also fuzzed guided by coverage."
+    if ATHERIS
+    else "atheris is not there: files are fuzzed without its guidance by coverage (pip install atheris)."
+)
 
 
 def tallies(effort):
@@ -32,23 +47,24 @@ def tallies(effort):
             warnings.filterwarnings("ignore", "The number of clusters is not clear")
             write_seeds(Path(folder) / "seeds")
         readers = list(dict.fromkeys(target.reader for target in targets(Path(folder) / "seeds")))
+        readers = list(filter(effort.wants, readers))
         # Together they load bitmosaic once; in the long form each has a process of its own, and both engines.
-        engines = ["fuzzing", "coverage_guided"] if effort.whole and GUIDED else ["fuzzing"]
+        engines = ["fuzzing", "coverage_guided"] if effort.whole and ATHERIS else ["fuzzing"]
         for group in [[reader] for reader in readers] if effort.whole else [readers]:
             found = {reader: _tally(reader, engines) for reader in group}
             for engine in engines:
-                _fuzz(Path(folder), engine, effort.seconds if effort.whole else effort.seconds / 2, found)
+                _fuzz(Path(folder), engine, effort.seconds if effort.whole else effort.seconds / 2, found, effort.whole)
             yield from found.values()
 
 
 def _tally(reader, engines):
-    how = "; also guided by coverage" if len(engines) > 1 else ""
-    return Tally(f"mutants of {reader} files, {ALLOWANCE / 2**30:g} GB and {SECONDS_EACH} s each{how}")
+    how = f"with {ATHERIS}" if "coverage_guided" in engines else "without atheris"
+    return Tally(f"mutants of {reader} files, {ALLOWANCE / 2**30:g} GB and {SECONDS_EACH} s each", how=how)
 
 
-def _fuzz(folder, engine, seconds, found):
+def _fuzz(folder, engine, seconds, found, other_each_time):
     """Run an engine on some readers, and again on those that are left where it dies."""
-    left, seed, deaths = list(found), 0, 0
+    left, seed, deaths = list(found), int(time.time()) if other_each_time else 0, 0
     while left and deaths < MOST_DEATHS:
         command = [sys.executable, "-m", f"torture.{engine}", str(folder), str(seconds), str(seed), *left]
         places = [str(TESTS), str(TESTS / "images"), os.environ.get("PYTHONPATH", "")]
@@ -69,7 +85,9 @@ def _fuzz(folder, engine, seconds, found):
                 left.remove(reader)
         if done.returncode:
             deaths, seed = deaths + 1, seed + 1
-            found[left[0]].crashes.append(f"{name} {_last_words(done)}")
+            kept = keep(reader, last) if last.exists() else "no input"
+            found[left[0]].crashes.append(f"{name} {kept} {_last_words(done)}")
+        last.unlink(missing_ok=True)
 
 
 def _last_words(done):

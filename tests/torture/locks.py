@@ -5,27 +5,38 @@ import random
 import signal
 import socket
 import time
+from pathlib import Path
 
 import numpy as np
 
 from bitmosaic.edits import EditLog
 from bitmosaic.errors import BusyFolderError
+from bitmosaic.files import LOCK
 from torture.commands import COMMANDS, bench, kill
 from torture.kills import check_result
+from torture.server import COUNT_ALL, STOP
 from torture.tally import Tally
 
 AT_ONCE = 4
+NEAR, SPARSE = 60, 4  # steps at the beginning and the end, and of how many others one
 
 
 def tallies(effort):
     dice = random.Random(5)
     times = 25 if effort.whole else 1
     with bench() as (forks, jobs, _):
-        yield second_meets_first(forks, jobs, dice, times)
-        yield other_command(forks, jobs, dice, times)
-        yield all_at_once(forks, jobs, times)
-        yield stale(forks, jobs, dice, 2 * times)
-        yield edit(forks, jobs, dice, times)
+        if effort.wants("moments"):
+            yield second_meets_first(forks, jobs, dice, times)
+            yield other_command(forks, jobs, dice, times)
+        for name in COMMANDS:
+            if effort.wants(f"steps of {name}"):
+                yield at_steps(forks, jobs[name], effort)
+        if effort.wants("crowds"):
+            yield all_at_once(forks, jobs, times)
+        if effort.wants("stale"):
+            yield stale(forks, jobs, dice, 2 * times)
+        if effort.wants("edits"):
+            yield edit(forks, jobs, dice, times)
 
 
 def stopped(forks, job, dice):
@@ -57,6 +68,59 @@ def second_meets_first(forks, jobs, dice, times):
             tally.crashes.append(f"{job.name}: {ended}; the second: {second}")
         check_result(job, tally)
     return tally
+
+
+def at_steps(forks, job, effort):
+    """The first stands still at one step after the other: whenever it touches or looks at anything of its folder.
+
+    Where that is between the system call that takes the lock and the one that says who has it, no name is expected, and
+    least of all that of a process that was killed before.
+    """
+    tally = Tally(f"`{job.name}` stopped at its steps while the same command runs, then going on: both end well")
+    places = [str(place) for place in job.places]
+    job.clear()
+    n_steps = forks.run(job.arguments, fault=[COUNT_ALL, 0, places]).faults
+    for n in chosen_steps(n_steps, effort):
+        for left_lock in (False, True):
+            job.clear()
+            if left_lock:
+                kill_holding(forks, job)
+            first = forks.start(job.arguments, fault=[STOP, n, places])
+            until_stopped(first[0])
+            second = forks.run(job.arguments)
+            unnamed = str(first[0]) not in "".join(lock.read_text() for lock in locks_of(job))
+            ended = gone_on(forks, first)
+            tally.tried += 1
+            told = says_who(second.said, first) or (unnamed and ": process " not in second.said)
+            if ended.code != 0 or not (second.code == 0 or (second.refused and told)):
+                tally.crashes.append(f"{job.name}, step {n}: {ended}; the second: {second}")
+            check_result(job, tally)
+    return tally
+
+
+def chosen_steps(n_steps, effort):
+    """Around the taking and the giving back of the lock all of them, some between."""
+    if not effort.whole:
+        return [n_steps // 2]
+    return [n for n in range(1, n_steps + 1) if n <= NEAR or n > n_steps - NEAR or n % SPARSE == 0]
+
+
+def kill_holding(forks, job):
+    """A command is killed as soon as it has the lock; what is left says that it holds it."""
+    started = forks.start(job.arguments)
+    while not any(lock.stat().st_size for lock in locks_of(job)):
+        time.sleep(0.001)
+    kill(started)
+    forks.wait(started)
+
+
+def locks_of(job):
+    return [lock for place in job.places for lock in place.glob(LOCK)]
+
+
+def until_stopped(pid):
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TZ":
+        time.sleep(0.001)
 
 
 def other_command(forks, jobs, dice, times):
@@ -96,7 +160,7 @@ def stale(forks, jobs, dice, times):
         time.sleep(dice.uniform(0, job.seconds))
         kill(started)
         forks.wait(started)
-        tally.tried += any(lock for place in job.places for lock in place.glob(".lock"))
+        tally.tried += bool(locks_of(job))
         ended = forks.run(job.arguments)
         if ended.code != 0:
             tally.crashes.append(f"{job.name}: {ended}")

@@ -51,9 +51,12 @@ def tallies(effort):
         (folder / "secret.txt").write_text(SECRET)
         pictures = write_pictures(folder / "pictures", 100)
         run = pipeline.cluster(pictures, folder / "run", 3, views=("hog", "ch"), labels="folder").folder
-        yield attacked(run, effort)
-        yield from crowded(run, effort)
-        yield interrupted(run, effort)
+        if effort.wants("attacks"):
+            yield attacked(run, effort)
+        if effort.wants("clients"):
+            yield from crowded(run, effort)
+        if effort.wants("interrupts"):
+            yield interrupted(run, effort)
 
 
 # ---- attacks

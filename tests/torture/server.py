@@ -1,8 +1,9 @@
 """Forks a bitmosaic command for each line of JSON on its standard input; answers with process ids and exit codes.
 
-A fault is ["kill" or an errno, n, folder]: at the n-th time that something in the folder is to be written, opened for
+A fault is ["kill" or an errno, n, places]: at the n-th time that something in these places is to be written, opened for
 writing, cut, synced, renamed, made or removed, the process is killed there, or the system call fails with that error.
-["count", 0, folder] lets nothing fail, and tells of every such time.
+["count", 0, places] lets nothing fail, and tells of every such time. ["stop", n, places] stops it (SIGSTOP) there, or
+where anything in these places is opened, listed, locked or looked at: ["count all", 0, places] tells of all that.
 """
 
 import builtins
@@ -15,8 +16,9 @@ import sys
 import traceback
 from pathlib import Path
 
-COUNT = "count"
+COUNT, COUNT_ALL, STOP = "count", "count all", "stop"
 CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")  # events of Python's audit
+LOOKS = ("os.listdir", "os.scandir", "fcntl.flock")
 
 
 def main(folder):
@@ -89,27 +91,30 @@ def command(arguments, said):
     return 0
 
 
-def install(kind, n, folder):
-    """Let the n-th change to anything in `folder` fail, and those alone: a full disk is tried with a full disk."""
-    count = 0
+def install(kind, n, places):
+    """Let the n-th change to anything in these places fail, and that alone: a full disk is tried with a full disk."""
+    count, stepwise, places = 0, kind in (STOP, COUNT_ALL), tuple(places)
 
     def meet(path):
         nonlocal count
-        if not isinstance(path, str | bytes | os.PathLike) or not os.path.abspath(os.fsdecode(path)).startswith(folder):
+        if not isinstance(path, str | bytes | os.PathLike) or not os.path.abspath(os.fsdecode(path)).startswith(places):
             return
         count += 1
-        if count == n or kind == COUNT:
+        if count == n or kind in (COUNT, COUNT_ALL):
             write(2, b"FAULT\n")
-            if kind == COUNT:
+            if kind in (COUNT, COUNT_ALL):
+                return
+            if kind == STOP:
+                os.kill(os.getpid(), signal.SIGSTOP)
                 return
             if kind == "kill":
                 os.kill(0, signal.SIGKILL)
             raise OSError(getattr(errno, kind), os.strerror(getattr(errno, kind)), os.fsdecode(path))
 
     def audit(event, values):
-        if event == "open" and isinstance(values[2], int) and values[2] & (os.O_WRONLY | os.O_RDWR):
+        if event == "open" and (stepwise or (isinstance(values[2], int) and values[2] & (os.O_WRONLY | os.O_RDWR))):
             meet(values[0])
-        elif event in CHANGES:
+        elif event in CHANGES or (stepwise and event in LOOKS):
             meet(_path(values[0]))
 
     class Raw(io.FileIO):
@@ -121,7 +126,7 @@ def install(kind, n, folder):
             meet(self.name)
             return super().truncate(size)
 
-    opened, fsync, write = io.open, os.fsync, os.write
+    opened, fsync, write, stat = io.open, os.fsync, os.write, os.stat
 
     def open_(file, mode="r", buffering=-1, *rest, **options):
         if isinstance(file, int) or "b" not in mode or not set(mode) & set("wax+"):
@@ -139,8 +144,14 @@ def install(kind, n, folder):
         meet(_path(descriptor))
         return write(descriptor, data)
 
+    def stat_(path, **options):
+        meet(path)
+        return stat(path, **options)
+
     builtins.open = io.open = open_
     os.fsync, os.write = fsync_, write_
+    if stepwise:
+        os.stat = stat_
     sys.addaudithook(audit)
 
 

@@ -10,6 +10,10 @@ class Effort:
     kills: int  # of each command, at random moments
     seconds: float  # of fuzzing each reader, and of load on the server
     whole: bool  # every write of a command is made to fail, not some
+    only: str = ""  # the part of a kind that is tried; all where there is none
+
+    def wants(self, part):
+        return self.only in part
 
 
 SHORT = Effort(kills=2, seconds=1, whole=False)
@@ -22,6 +26,7 @@ class Tally:
 
     what: str  # was tried
     tried: int = 0
+    how: str = ""  # what the table says of the run beside its commit
     losses: list[str] = field(default_factory=list)  # something that was there is gone, or a half file passed for whole
     wrong: list[str] = field(default_factory=list)  # results that differ from those of an undisturbed run
     crashes: list[str] = field(default_factory=list)  # a traceback, a signal, memory beyond the limit

@@ -4,7 +4,8 @@ from importlib import import_module
 
 import pytest
 
-from torture.__main__ import KINDS
+from torture.__main__ import KINDS, PAGE
+from torture.page import Page, line
 from torture.tally import SHORT, Tally
 
 
@@ -18,3 +19,25 @@ def test_nothing_is_lost_wrong_or_crashed(kind):
 def test_what_was_never_tried_is_no_proof():
     assert Tally("kills").bad == ["it was never tried"]
     assert Tally("disks (not tried: there are none)").bad == Tally("kills", tried=1).bad == []
+
+
+def test_a_kind_that_is_tried_again_changes_its_own_lines_of_the_table_alone(tmp_path):
+    page = Page(tmp_path / "page.md")
+    page.path.write_text("a\n<!-- torture:x -->\n<!-- /torture:x -->\nb\n<!-- torture:y -->\n<!-- /torture:y -->\nc\n")
+    one, other = Tally("one", tried=1234), Tally("other", tried=2, crashes=["of it"], how="with care")
+    page.write("x", "Kind x.\nMore.", [line(one, "abc", 66), line(other, "abc", 5)])
+    page.write("y", "Kind y.", [line(one, "abc", 66)])
+    page.write("x", "Kind x.", [line(Tally("other", tried=3), "def", 5)])
+    head = "| tried | losses | wrong results | crashes | what | run |\n|---:|---:|---:|---:|---|---|\n"
+    first = "| 1,234 | 0 | 0 | 0 | one | abc, 1.1 min |\n"
+    again = "| 3 | 0 | 0 | 0 | other | def, 0.1 min |\n"
+    y = f"<!-- torture:y -->\nKind y.\n\n{head}{first}<!-- /torture:y -->\nc\n"
+    both = f"a\n<!-- torture:x -->\nKind x.\n\n{head}{first}{again}<!-- /torture:x -->\nb\n{y}"
+    assert page.path.read_text() == both
+    page.write("x", "Kind x.", [line(other, "ghi", 60)], whole=True)
+    assert "| 2 | 0 | 0 | 1 | other | ghi, 1.0 min, with care |\n<!-- /torture:x -->" in page.path.read_text()
+    assert first not in page.path.read_text().partition("<!-- torture:y")[0]
+
+
+def test_the_page_has_a_section_for_every_kind():
+    assert all(f"<!-- torture:{kind} -->" in PAGE.read_text() for kind in KINDS)

@@ -264,65 +264,23 @@ def test_cells_that_hold_themselves_end(tmp_path):
         read_views(tmp_path / "a.mat")
 
 
-# ---- HDF5
-
-
-@pytest.mark.parametrize("name", ["a.h5", "a.mat"])
-def test_an_hdf5_file_cannot_make_another_be_read(tmp_path, name):
-    with h5py.File(tmp_path / "secret.h5", "w") as file:
-        file["X"] = MATRIX
-    MATRIX.tofile(tmp_path / "secret.bin")
-    layout = h5py.VirtualLayout((12, 5), "f8")
-    layout[:] = h5py.VirtualSource(tmp_path / "secret.h5", "X", (12, 5))
-    for message, make in {
-        "link that leads to another file": lambda file: file.__setitem__("X", h5py.ExternalLink("secret.h5", "/X")),
-        "'X' is a link": lambda file: (
-            file.__setitem__("o", h5py.ExternalLink("secret.h5", "/")),
-            file.__setitem__("X", h5py.SoftLink("/o/X")),
-        ),
-        "lie in other files": lambda file: file.create_virtual_dataset("X", layout),
-        "of /X lie in other": lambda file: file.create_dataset(
-            "X", (12, 5), "f8", external=[(str(tmp_path / "secret.bin"), 0, 480)]
-        ),
-    }.items():
-        with h5py.File(tmp_path / name, "w", userblock_size=512) as file:
-            make(file)
-        with pytest.raises(FileFormatError, match=message if "'X'" not in message else "is a link that leads"):
-            read_views(tmp_path / name)
-
-
-def test_links_within_an_hdf5_file_are_followed_and_circles_end(tmp_path):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["deep/hog"] = MATRIX
-        file["hog"], file["loop"], file["self"] = h5py.SoftLink("/deep/hog"), file["/"], h5py.SoftLink("/self")
-        del file["self"]
-    assert read_views(tmp_path / "a.h5").names == ("hog",)
-
-
-def test_a_heap_of_texts_on_which_hdf5_hangs_is_refused(tmp_path):
-    path = tmp_path / "a.h5"
-    with h5py.File(path, "w") as file:
-        file["hog"], file["y"] = MATRIX, [b"cat", b"dog"] * 6
-    content = bytearray(path.read_bytes())
-    heap = content.index(b"GCOL")
-    free = heap + 16  # objects: number, count, and length, 16 bytes, then the text filled up to 8 bytes
-    while struct.unpack_from("<H", content, free)[0]:
-        free += 16 + (struct.unpack_from("<Q", content, free + 8)[0] + 7) // 8 * 8
-    content[free + 8 : free + 16] = bytes(8)  # the free rest has no length: HDF5 does not get past it
-    path.write_bytes(content)
-    with pytest.raises(FileFormatError, match="text in /y cannot be read"):
-        read_views(path)
-
-
-def test_one_long_label_in_hdf5_is_refused_before_all_are_as_long(tmp_path, monkeypatch):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["hog"], file["y"] = MATRIX, ["x" * 10**5, *"abcdefghijk"]
-    monkeypatch.setattr(npy, "machine_memory", lambda: 2**22)
-    with pytest.raises(FileFormatError, match="must be at most half of the memory"):
-        read_views(tmp_path / "a.h5")
-
-
 # ---- Parquet and folders
+
+
+def test_rows_of_a_parquet_file_that_point_past_its_list_of_texts_are_refused(tmp_path):
+    table = pa.table({"hog": list(MATRIX), "y": list("abc") * 4})  # numbers of two bits: one too many
+    pq.write_table(table, tmp_path / "a.parquet", compression="none")
+    content = (tmp_path / "a.parquet").read_bytes()
+    column = pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0).column(1)
+    end = column.dictionary_page_offset + column.total_compressed_size
+    refused = 0
+    for place in range(column.data_page_offset, end):
+        (tmp_path / "a.parquet").write_bytes(content[:place] + b"\xff" + content[place + 1 :])
+        try:
+            read_views(tmp_path / "a.parquet")
+        except FileFormatError:
+            refused += 1
+    assert refused
 
 
 def test_a_parquet_file_whose_row_group_lacks_rows_is_refused(tmp_path):

@@ -1,8 +1,6 @@
 """A matrix in an HDF5 file, read by rows and never whole."""
 
 import math
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +9,7 @@ import numpy as np
 
 from bitmosaic.errors import FileFormatError
 from bitmosaic.npy import refuse_larger_than_memory
+from bitmosaic.views.hdf5_texts import read_texts
 from bitmosaic.views.indexing import positions, runs
 
 _WINDOW_BYTES = 32 * 2**20  # at most so much is read at once to pick scattered rows from
@@ -95,26 +94,24 @@ def checked(item: Any) -> Any:
 
 def read_whole(dataset: Any) -> Any:
     """All values of a dataset: labels, say."""
-    refuse_larger_than_memory(dataset.file.filename, math.prod(dataset.shape) * dataset.dtype.itemsize)
     import h5py
 
-    if dataset.dtype.kind != "O" or h5py.check_string_dtype(dataset.dtype) is None:
-        return dataset[()]
-    _try_elsewhere(dataset)
-    return dataset.asstr()[()]
+    refuse_larger_than_memory(dataset.file.filename, math.prod(dataset.shape) * dataset.dtype.itemsize)
+    if h5py.check_string_dtype(dataset.dtype) is not None and dataset.dtype.kind == "O":
+        return read_texts(dataset) if dataset.ndim and dataset.size else np.empty(dataset.shape, object)
+    if dataset.dtype.hasobject and h5py.check_ref_dtype(dataset.dtype) is None:
+        raise FileFormatError(
+            f"{dataset.file.filename}: {dataset.name} must hold a number or a text for each row; it holds lists of "
+            "any length. Save plain numbers or texts."
+        )
+    return dataset[()]
 
 
-def _try_elsewhere(dataset: Any) -> None:
-    """Read text of any length in another process first: HDF5 (2.0) never comes back from a damaged heap of texts."""
-    read = "import sys, h5py; h5py.File(sys.argv[1], 'r')[sys.argv[2]][()]"
-    place = os.path.abspath(dataset.file.filename)
-    try:
-        command = [sys.executable, "-c", read, place, dataset.name]
-        done = subprocess.run(command, capture_output=True, timeout=10 + dataset.size / 10**5, check=False)
-    except subprocess.TimeoutExpired:
-        done = None
-    if done is None or done.returncode:
-        raise FileFormatError(f"{place}: the text in {dataset.name} cannot be read. The file may be damaged: copy it.")
+def attribute(item: Any, name: str) -> Any:
+    """An attribute of a group or dataset; None if there is none, or one that lies in a heap and might not end."""
+    if name not in item.attrs or item.attrs.get_id(name).dtype.hasobject:
+        return None
+    return item.attrs[name]
 
 
 def _stays_inside(group: Any, link: Any) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from bitmosaic.errors import FileFormatError, ViewMismatchError
 from bitmosaic.npy import refuse_larger_than_memory, text_array
 from bitmosaic.views.core import Rows, Views, as_labels, is_numeric
-from bitmosaic.views.hdf5 import H5Rows, checked, is_dataset, items_inside, open_h5, read_whole
+from bitmosaic.views.hdf5 import H5Rows, attribute, checked, is_dataset, items_inside, open_h5, read_whole
 from bitmosaic.views.mat5 import CHARACTER_BYTES, ROW_BYTES, decoded, dense, read_mat5
 from bitmosaic.views.naming import LABEL_NAMES
 
@@ -147,13 +147,13 @@ def _from_hdf5(item: Any, depth: int = 0) -> Variable:
     """MATLAB 7.3 stores matrices transposed, cells as references, sparse matrices as groups."""
     import h5py
 
-    kind = item.attrs.get("MATLAB_class", b"")
+    kind = attribute(item, "MATLAB_class") or b""
     kind = kind.decode() if isinstance(kind, bytes) else str(kind)
-    if "MATLAB_sparse" in item.attrs:
-        return _sparse(item)
+    if (n_rows := attribute(item, "MATLAB_sparse")) is not None:
+        return _sparse(item, int(n_rows))
     if not is_dataset(item):
         return f"a {kind or 'struct'}"
-    if item.attrs.get("MATLAB_empty", 0):
+    if attribute(item, "MATLAB_empty"):
         return f"an empty {kind}"
     if h5py.check_ref_dtype(item.dtype) is not None:
         # C order of the transposed array is MATLAB's column-by-column order.
@@ -169,8 +169,8 @@ def _from_hdf5(item: Any, depth: int = 0) -> Variable:
     return f"a {item.dtype} array"
 
 
-def _sparse(group: Any) -> np.ndarray:
+def _sparse(group: Any, n_rows: int) -> np.ndarray:
     parts = {name: read_whole(part) for name, part in items_inside(group) if is_dataset(part)}
-    n_rows, ends = int(group.attrs["MATLAB_sparse"]), parts["jc"]
+    ends = parts["jc"]
     data, rows = parts.get("data", np.zeros(0)), parts.get("ir", np.zeros(0, dtype=np.int64))
     return dense(group.file.filename, (n_rows, len(ends) - 1), rows, ends, data)

@@ -50,8 +50,10 @@ class ParquetFile:
 
     def read(self, columns: list[str], group: int | None = None) -> Any:
         """Columns of one row group, or of all, as an Arrow table."""
-        with self._reading(columns), self.lock:
-            return self._file.read(columns) if group is None else self._file.read_row_group(group, columns)
+        with self._reading(columns):
+            with self.lock:
+                table = self._file.read(columns) if group is None else self._file.read_row_group(group, columns)
+            return _whole(table)
 
     @contextmanager
     def _reading(self, columns: list[str]) -> Iterator[None]:
@@ -80,7 +82,7 @@ class ParquetFile:
             file = pq.ParquetFile(self.path, read_dictionary=[name])
         for group in range(len(self.starts) - 1):
             with self._reading([name]):
-                chunks = file.read_row_group(group, [name]).column(name).chunks
+                chunks = _whole(file.read_row_group(group, [name])).column(name).chunks
                 lists = [chunk.dictionary.to_pylist() for chunk in chunks]
             for chunk, values in zip(chunks, lists, strict=True):
                 if chunk.null_count:
@@ -223,6 +225,12 @@ def _width(file: ParquetFile, name: str) -> int:
             if value.is_valid:
                 return len(value)
     raise FileFormatError(f"{file.path}: column {name!r} must hold at least one list; all of its rows are null.")
+
+
+def _whole(table: Any) -> Any:
+    """A table whose offsets and numbers of texts lead to something: Arrow believes those of a file."""
+    table.validate(full=True)
+    return table
 
 
 def _numbers(column: Any) -> np.ndarray:

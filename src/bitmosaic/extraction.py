@@ -8,6 +8,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence

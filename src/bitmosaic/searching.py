@@ -19,8 +19,9 @@ from bitmosaic.images import ImageSource, Progress, display_path, open_images, q
 from bitmosaic.neighbor_index import NeighborIndex
 from bitmosaic.neighbours import nearest_codes
 from bitmosaic.npy import load_npy
-from bitmosaic.pipeline import find_source, run_views
+from bitmosaic.pipeline import run_views
 from bitmosaic.run import Run
+from bitmosaic.run_pictures import RunPictures
 from bitmosaic.sheets import TILE, neighbours_sheet
 from bitmosaic.threads import available_threads, row_ranges
 
@@ -78,7 +79,7 @@ class Found:
         wanted = {int(row) for i in shown for row in self.rows[i]} | {
             row for row in self.queries.rows if row is not None
         }
-        pictures = _thumbnails(self.run, wanted, progress)
+        pictures = RunPictures(self.run, None, progress).thumbnails(wanted, TILE, progress)
         own: dict[int, np.ndarray] = {}
         if self.queries.source is not None:
             own = self.queries.source.thumbnails([self.queries.positions[i] for i in shown], TILE, progress)
@@ -223,13 +224,3 @@ def _queries_of_pictures(run: Run, src: Any, n_threads: int | None, progress: Pr
         raise InvalidDataError(f"At least one picture must be readable; none of {len(source)} was: {skipped[0][1]}.")
     names = [display_path(source.paths[i]) for i in positions]
     return Queries(names, np.concatenate(codes), [None] * len(names), source, positions, skipped)
-
-
-def _thumbnails(run: Run, rows: set[int], progress: Progress) -> dict[int, np.ndarray]:
-    """Small pictures of some rows, of those that are where the run has read them."""
-    source = find_source(run.views_folder, progress)
-    if source is None:
-        return {}
-    position = {path: i for i, path in enumerate(source.paths)}
-    places = {position[run.paths[row]]: row for row in rows if run.paths[row] in position}
-    return {places[place]: image for place, image in source.thumbnails(places, TILE, progress).items()}

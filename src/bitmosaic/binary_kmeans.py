@@ -30,7 +30,7 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     """k-means on packed binary codes, in Hamming space: XOR and popcount instead of float arithmetic.
 
     Codes are rows of uint8 (as from ``np.packbits`` or ``HSIC.transform``) or of uint64, in memory or memory-mapped, or
-    in a data frame; or a Dask array of them, which is clustered on the current Dask client, and labels are a Dask array.
+    in a data frame; or a Dask array of them, which is clustered on the current Dask client: labels are a Dask array.
     Every cluster is filled as long as there are that many distinct codes: an empty one takes the farthest code.
 
     Parameters

@@ -15,7 +15,6 @@ from bitmosaic.codes import hamming_distances, pack
 from bitmosaic.pruning import Assignment, assign_codes
 from bitmosaic.solver import link_kernels, sizes
 from bitmosaic.solver.clustering import Problem, Step, best_of, plain_if_equal, refine, seed
-from bitmosaic.solver.rules import Rules
 from bitmosaic.threads import row_ranges
 
 EXACT_ALWAYS = 5_000_000  # rows × clusters up to which sizes are met at the lowest cost in every assignment
@@ -37,7 +36,7 @@ class ConstrainedStep(Step):
 class ConstrainedProblem(Problem):
     """A clustering that must obey rules."""
 
-    rules: Rules | None = None
+    rules: Any = None  # Rules
     exact: bool | None = None  # whether sizes are met at the lowest cost; None: where that is fast
 
     @property
@@ -112,9 +111,9 @@ class ConstrainedProblem(Problem):
         if not n_units:
             return before
         free = r.n_rows - len(r.fixed_rows) - len(r.unit_rows)
-        parts = (r.unit_sizes, r.link_starts, r.links, r.bar_starts, r.bars)
-        parts = (*parts, costs + (r.unit_sizes[:, None] * prices).astype(np.float32), r.min_size, r.max_size, free)
-        total, every = parts[5], np.arange(n_units)
+        total, every = costs + (r.unit_sizes[:, None] * prices).astype(np.float32), np.arange(n_units)
+        linked = (r.unit_sizes, r.link_starts, r.links, r.bar_starts, r.bars)
+        parts = (*linked, total, r.min_size, r.max_size, free)
         best = before.copy()
         load = r.fixed_load() + np.bincount(best, r.unit_sizes, r.n_clusters).astype(np.int64)
         link_kernels.settle(*parts, load, best, PASSES)

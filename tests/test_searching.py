@@ -9,11 +9,11 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from bitmosaic.explorer.edits import EditLog
 from PIL import Image
 
 from bitmosaic import pipeline, searching
 from bitmosaic.codes import hamming_distances_numpy
+from bitmosaic.edits import EditLog
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.run import Run
 from bitmosaic.searching import search

@@ -8,11 +8,11 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from bitmosaic.explorer.edits import EditLog
 from bitmosaic.explorer.export import export_links, export_table
 from PIL import Image
 
 from bitmosaic import pipeline
+from bitmosaic.edits import EditLog
 from bitmosaic.explorer.clusters import Clusters, Pictures
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.explorer.report import write_report

@@ -24,7 +24,6 @@ def noisy_model():
     return HSIC(4, **SMALL).fit(NOISY)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # their data have no clusters
 STREAM = "codes are not learned from a stream: partial_fit goes on from a fit"
 BEGIN_WITH_A_STREAM = (
     "check_estimators_partial_fit_n_features",
@@ -33,6 +32,7 @@ BEGIN_WITH_A_STREAM = (
 )
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # their data have no clusters
 @parametrize_with_checks(
     [HSIC(n_clusters=3, n_bits=16, n_anchors=20, random_state=0)],
     expected_failed_checks=lambda _: dict.fromkeys(BEGIN_WITH_A_STREAM, STREAM),

@@ -15,7 +15,7 @@ from image_files import bad_files, good_files
 from PIL import Image
 
 import bitmosaic
-from bitmosaic import extraction, pipeline
+from bitmosaic import extraction, extraction_work, pipeline
 from bitmosaic.errors import (
     BitmosaicError,
     BusyFolderError,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitmosaic.drift import FEWEST, compare, ranks
+from bitmosaic.drift import EXCESS, FEWEST, FEWEST_FITTED, compare, optimism, ranks
 
 NUMBERS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6)), max_size=40)
 
@@ -71,6 +71,24 @@ def test_few_pictures_decide_nothing():
     found = compare(*drawn(20_000, rng), *drawn(FEWEST - 1, rng, shift=40))
     assert not found.refit_due
     assert "too few to tell" in found.reason
+
+
+def test_a_fit_on_few_pictures_decides_nothing():
+    rng = np.random.default_rng(0)
+    found = compare(*drawn(FEWEST_FITTED - 1, rng), *drawn(1000, rng, shift=40))
+    assert not found.refit_due
+    assert "fitted on too few pictures to tell: 999" in found.reason
+
+
+def test_codes_of_a_small_fit_are_allowed_to_suit_it_better():
+    """As measured with pictures of the same classes: up to 7, 3, 2 and 1 points more of them are beyond."""
+    for n_fitted, measured in ((1000, 0.074), (3000, 0.033), (10_000, 0.020), (20_000, 0.006), (45_000, 0.008)):
+        assert measured < optimism(n_fitted) + EXCESS < measured + 0.035
+    rng = np.random.default_rng(0)
+    labels, distances = drawn(4000, rng)
+    distances[rng.random(4000) < 0.07] += 40
+    assert not compare(*drawn(1000, rng), labels, distances).refit_due
+    assert compare(*drawn(50_000, rng), labels, distances).refit_due
 
 
 def test_a_cluster_without_members_tells_nothing():

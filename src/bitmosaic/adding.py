@@ -129,7 +129,9 @@ def _new_pictures(run: Run, src: Any, work: Path, n_threads: int | None, strict:
 
     if job.out.exists() and finished(job.out) != job.recipe:  # of other pictures, or the run has grown since
         shutil.rmtree(job.out)
-    if not job.out.exists():
+    if job.out.exists():
+        shutil.rmtree(job.work_folder, ignore_errors=True)
+    else:
         with job.working() as folder:
             made = job.extract(folder, known.pictures, n_threads, strict, progress)
             if made.whole is None:

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import betabinom
 
+from bitmosaic.hsic_options import AUTO_TRAIN_SIZE
 from bitmosaic.run import Run
 
 BEYOND = 0.95  # of the members of a cluster are nearer to its center than what is called beyond
 FEWEST, FEWEST_HOT = 100, 30  # pictures, below which nothing is decided; the same for one cluster
-EXCESS, EXCESS_HOT = 0.03, 0.10  # a share beyond that matters, above the 5% that are always there
+FEWEST_FITTED = 1000  # members to compare with: the codes of fewer fit those very pictures too well
+EXCESS, EXCESS_HOT = 0.02, 0.10  # a share beyond that matters, above the 5% that are always there and the optimism
 CERTAIN, CHANCE_HOT = 5.0, 1e-4  # standard errors; the chance that any of the clusters is called hot, and is not
 MOST_HOT = 5  # clusters that are named
 
@@ -76,11 +78,21 @@ def compare(train_labels: Any, train_distances: Any, labels: np.ndarray, distanc
     shares, tried = sums / counts, counts >= FEWEST_HOT
     # How many of so many pictures are beyond, if they are as the members are: a beta-binomial number.
     chances = betabinom.sf(np.floor(sums) - 1, counts, usual * (members + 1), BEYOND * (members + 1))
+    usual += optimism(len(train_labels))
     is_hot = tried & (shares - usual >= EXCESS_HOT) & (chances * max(tried.sum(), 1) < CHANCE_HOT)
     hottest = sorted(np.flatnonzero(is_hot), key=lambda i: (-shares[i], numbers[i]))
     hot = [HotSpot(int(numbers[i]), int(counts[i]), round(float(shares[i]), 4)) for i in hottest]
-    due, reason = _decided(len(labels), share - usual, float(certain), hot)
+    due, reason = _decided(len(train_labels), len(labels), share - usual, float(certain), hot)
     return Drift(len(labels), round(median, 4), round(share, 4), hot, due, reason)
+
+
+def optimism(n_fitted: int) -> float:
+    """How much larger a share may be beyond because codes suit the pictures they were learned from, at most.
+
+    As measured. Codes are learned from 20,000 pictures: the more others there are, the less these tell.
+    """
+    learned = min(n_fitted, AUTO_TRAIN_SIZE)
+    return 2 / max(learned, 1) ** 0.5 * learned / max(n_fitted, 1)
 
 
 def ranks(
@@ -104,9 +116,11 @@ def ranks(
     return low, high, sizes
 
 
-def _decided(n: int, excess: float, certain: float, hot: list[HotSpot]) -> tuple[bool, str]:
+def _decided(n_fitted: int, n: int, excess: float, certain: float, hot: list[HotSpot]) -> tuple[bool, str]:
     if n < FEWEST:
         return False, f"That is too few to tell: {FEWEST} are needed."
+    if n_fitted < FEWEST_FITTED:
+        return False, f"The run was fitted on too few pictures to tell: {n_fitted:,}, and {FEWEST_FITTED:,} are needed."
     where = ", ".join(f"{spot.number} ({spot.beyond:.0%})" for spot in hot[:MOST_HOT])
     if excess >= EXCESS and certain >= CERTAIN:
         most = f", most of all in cluster {where}" if hot else ""

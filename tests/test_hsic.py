@@ -24,19 +24,8 @@ def noisy_model():
     return HSIC(4, **SMALL).fit(NOISY)
 
 
-STREAM = "codes are not learned from a stream: partial_fit goes on from a fit"
-BEGIN_WITH_A_STREAM = (
-    "check_estimators_partial_fit_n_features",
-    "check_n_features_in_after_fitting",
-    "check_dataframe_column_names_consistency",
-)
-
-
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # their data have no clusters
-@parametrize_with_checks(
-    [HSIC(n_clusters=3, n_bits=16, n_anchors=20, random_state=0)],
-    expected_failed_checks=lambda _: dict.fromkeys(BEGIN_WITH_A_STREAM, STREAM),
-)
+@parametrize_with_checks([HSIC(n_clusters=3, n_bits=16, n_anchors=20, random_state=0)])
 def test_hsic_keeps_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 

@@ -158,9 +158,11 @@ def test_an_older_file_without_sums_computes_them_from_its_codes(tmp_path):
     )
 
 
-def test_an_unfitted_hsic_says_that_codes_are_not_learned_from_a_stream():
-    with pytest.raises(NotFittedError, match=r"cannot be learned from a stream.*Call fit on some images first"):
-        HSIC(3).partial_fit(VIEWS)
+def test_the_first_batch_of_a_stream_is_a_fit():
+    streamed = HSIC(3, random_state=0).partial_fit(VIEWS)
+    fitted = HSIC(3, random_state=0).fit(VIEWS)
+    np.testing.assert_array_equal(streamed.labels_, fitted.labels_)
+    np.testing.assert_array_equal(streamed.codes_, fitted.codes_)
 
 
 def test_dask_arrays_are_refused_in_one_sentence():

@@ -12,7 +12,7 @@ import typer
 
 from bitmosaic import growth_commands as growth
 from bitmosaic import refit_commands, search_commands
-from bitmosaic.bench.search_command import bench
+from bitmosaic.bench.living_commands import bench
 from bitmosaic.cli_options import (
     Clusters,
     Labels,

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import DataTypeError
-from bitmosaic.parameters import NotFittedError
 from bitmosaic.scale.rows import is_dask
 from bitmosaic.solver.online import Majority
 from bitmosaic.threads import available_threads
@@ -19,18 +18,17 @@ class Online:
     _model: Any
     _majority: Majority | None
     _encode: Any
+    fit: Any
     n_threads: int | None
 
     def partial_fit(self, X, y=None):
         """Encode more images, assign them, and move each center to the majority of all codes ever assigned to it.
 
-        Codes are not learned from a stream: fit first. `labels_` and `codes_` become those of these images, assigned to
-        the centers as they were. `y` is ignored.
+        The first call is a fit, unless there was one: codes are learned then and stay, so let it see many images.
+        `labels_` and `codes_` become those of these images, assigned to the centers as they were. `y` is ignored.
         """
         if not hasattr(self, "_model"):
-            raise NotFittedError(
-                "Codes cannot be learned from a stream; this HSIC has not learned any. Call fit on some images first."
-            )
+            return self.fit(X)
         codes = self._encode(X)
         if is_dask(codes):
             raise DataTypeError(

@@ -349,31 +349,3 @@ def speed(
         write_results(out / "speed.json", results, machine)
         for picture in draw(results, out):
             console.print(f"wrote {picture}")
-
-
-@bench.command()
-def growth(
-    train: Annotated[str, typer.Argument(help="Pictures of a first run: a folder, with a folder for each class.")],
-    test: Annotated[str, typer.Argument(help="Pictures that are added to it; others, of the same classes.")],
-    out: Annotated[Path, typer.Option(help="A new folder for all runs.")] = Path("growth"),
-    clusters: Annotated[int, typer.Option(min=1, help="Clusters of each run.")] = 10,
-    seeds: Annotated[int, typer.Option(min=2, help="How many seeds.")] = 3,
-) -> None:
-    """`add` beside a new run of everything: seconds, and the adjusted Rand index of the added pictures' clusters."""
-    from bitmosaic.bench.growth import measure
-    from bitmosaic.terminal import output, progress_bars
-
-    with progress_bars(goes_on=False) as progress:
-        done = measure(train, test, out, clusters, seeds, progress)
-    console, n = output(), len(done.truth)
-    share = done.add / done.new_run
-    console.print(
-        f"A new run of all: {done.new_run:.1f} s; adding {n:,} pictures: {done.add:.1f} s, [bold]{share:.0%}[/]"
-    )
-    for what, values in (
-        ("Adjusted Rand index, added against a run of all", done.agreement),
-        ("… between two seeds of a run of all", done.between_seeds),
-        ("NMI with the classes, added", done.nmi(done.added)),
-        ("… by a run of all", done.nmi(done.fitted)),
-    ):
-        console.print(f"{what}: {values.mean():.3f} ± {values.std(ddof=1):.3f} ({len(values)} pairs or runs)")

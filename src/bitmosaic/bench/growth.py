@@ -48,7 +48,7 @@ def rand_index(a: np.ndarray, b: np.ndarray) -> float:
 
 def measure(train: str, test: str, out: Path, n_clusters: int, n_seeds: int, progress: Progress) -> Growth:
     """Runs of TRAIN to which TEST is added, and runs of both; features are extracted once, and timed then."""
-    sources = [_files(train, progress), _files(test, progress)]
+    sources = [files_of(train, progress), files_of(test, progress)]
     if out.exists() and any(out.iterdir()):
         raise InvalidDataError(f"A measurement goes into a folder of its own; {out} holds other things.")
     # All kernels are compiled, and all files in the system's cache, before a clock starts.
@@ -82,7 +82,7 @@ def measure(train: str, test: str, out: Path, n_clusters: int, n_seeds: int, pro
     return Growth(new_seconds, add_seconds, added, fitted, truth)
 
 
-def _files(src: str, progress: Progress) -> list[str]:
+def files_of(src: str, progress: Progress) -> list[str]:
     source = open_images(src, progress)
     if not isinstance(source, FileSource):
         raise InvalidDataError(f"This is measured on pictures that are files; {src} is an archive or an array.")

@@ -1,4 +1,4 @@
-"""`bitmosaic bench search`: how it is asked for, and how it is printed."""
+"""The measurements of what is done with a finished run: growth, refit, search, duplicates."""
 
 from pathlib import Path
 from typing import Annotated
@@ -96,3 +96,67 @@ def _print(codes, builds, results, n_threads, repeats):
         f"ms a query, {n_threads} threads, best of {repeats} turns; same: all distances; ratio: {PEER} ÷ {OURS}"
     )
     console.print(table)
+
+
+@bench.command()
+def growth(
+    train: Annotated[str, typer.Argument(help="Pictures of a first run: a folder, with a folder for each class.")],
+    test: Annotated[str, typer.Argument(help="Pictures that are added to it; others, of the same classes.")],
+    out: Annotated[Path, typer.Option(help="A new folder for all runs.")] = Path("growth"),
+    clusters: Annotated[int, typer.Option(min=1, help="Clusters of each run.")] = 10,
+    seeds: Annotated[int, typer.Option(min=2, help="How many seeds.")] = 3,
+) -> None:
+    """`add` beside a new run of everything: seconds, and the adjusted Rand index of the added pictures' clusters."""
+    from bitmosaic.bench.growth import measure
+    from bitmosaic.terminal import output, progress_bars
+
+    with progress_bars(goes_on=False) as progress:
+        done = measure(train, test, out, clusters, seeds, progress)
+    console, n = output(), len(done.truth)
+    share = done.add / done.new_run
+    console.print(
+        f"A new run of all: {done.new_run:.1f} s; adding {n:,} pictures: {done.add:.1f} s, [bold]{share:.0%}[/]"
+    )
+    for what, values in (
+        ("Adjusted Rand index, added against a run of all", done.agreement),
+        ("… between two seeds of a run of all", done.between_seeds),
+        ("NMI with the classes, added", done.nmi(done.added)),
+        ("… by a run of all", done.nmi(done.fitted)),
+    ):
+        console.print(f"{what}: {values.mean():.3f} ± {values.std(ddof=1):.3f} ({len(values)} pairs or runs)")
+
+
+@bench.command()
+def refit(
+    src: Annotated[str, typer.Argument(help="A folder of pictures, with a folder for each class.")],
+    classes: Annotated[str, typer.Option(help="Classes that are left out at first, each in its turn, with commas.")],
+    out: Annotated[Path, typer.Option(help="A folder for the runs.")] = Path("refits"),
+    clusters: Annotated[int, typer.Option(min=1, help="Clusters before the refit, which has one more.")] = 9,
+    seed: Annotated[int, typer.Option(help="Same seed, same clusters.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """A run without a class, the class added, and a refit: do old clusters keep their numbers, is a new one born?"""
+    import json
+    from dataclasses import asdict
+
+    from rich.table import Table
+
+    from bitmosaic.bench.refit import measure
+    from bitmosaic.terminal import output, progress_bars
+
+    with progress_bars(goes_on=False) as progress:
+        found = list(measure(src, [name.strip() for name in classes.split(",")], out, clusters, seed, progress))
+    if as_json:
+        typer.echo(json.dumps([asdict(new) for new in found]))
+        return
+    table = Table(caption="stayed: old pictures that went where most of their cluster went; same: of all old pictures")
+    for head in ("new class", "beyond", "refit due", "clusters", "class in born", "born of class", "stayed"):
+        table.add_column(head, justify="left" if head in ("new class", "clusters") else "right")
+    table.add_column("number kept, of these", justify="right")
+    table.add_column("same", justify="right")
+    for new in found:
+        events = ", ".join(f"{count} {event}" for event, count in new.counts.items() if count)
+        shares = (new.of_class, new.of_born, new.stayed, new.kept, new.same)
+        due = "yes" if new.refit_due else "no"
+        table.add_row(new.name, f"{new.beyond:.1%}", due, events, *(f"{share:.1%}" for share in shares))
+    output().print(table)

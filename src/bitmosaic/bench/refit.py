@@ -1,4 +1,4 @@
-"""A class that was not there is added to a run, and the run refitted: do old clusters keep their numbers, is it born?"""
+"""A class that was not there is added to a run, and the run refitted: do numbers stay, and is a cluster born of it?"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

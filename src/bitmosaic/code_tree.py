@@ -23,7 +23,7 @@ ROWS_PER_PIECE, NODES_PER_PIECE = 65_536, 1024
 QUERIES_PER_PIECE, QUERIES_PER_SCAN = 64, 32
 LARGE, BRANCHES = 200_000, 32  # larger trees have so many branches, which threads grow
 WORTH = 8  # a search that has looked at 1 / WORTH of all codes goes through all, in a row: that is faster then
-FEW = 256  # keys within a radius, before there are known to be more
+FEW = 65_536  # room for keys within a radius, before there are known to be more
 FAR = np.uint64(2**64 - 1)  # larger than any key
 _HALF, _ROW = np.uint64(32), np.uint64(2**32 - 1)
 

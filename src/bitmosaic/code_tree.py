@@ -23,7 +23,7 @@ ROWS_PER_PIECE, NODES_PER_PIECE = 65_536, 1024
 QUERIES_PER_PIECE, QUERIES_PER_SCAN = 64, 32
 LARGE, BRANCHES = 200_000, 32  # larger trees have so many branches, which threads grow
 WORTH = 8  # a search that has looked at 1 / WORTH of all codes goes through all, in a row: that is faster then
-FEW = 256  # keys within a radius, before there are known to be more
+FEW = 65_536  # room for keys within a radius, before there are known to be more
 FAR = np.uint64(2**64 - 1)  # larger than any key
 _HALF, _ROW = np.uint64(32), np.uint64(2**32 - 1)
 
@@ -98,7 +98,7 @@ class CodeTree:
         return heaps
 
     def _scanned(self, queries, heaps, bounds, n_threads):
-        """The same by comparing all; no key above `bounds` (q,) is needed."""
+        """The same by comparing all; `bounds` (q,) as in `scan`."""
 
         def search(some, here):
             tree_kernels.scan(self.codes, self.rows, some.start, some.stop, queries, here)
@@ -124,12 +124,13 @@ def told(keys) -> tuple[np.ndarray, np.ndarray]:
 
 
 def scan(search: Callable[[slice, np.ndarray], None], n_codes, heaps, bounds, n_threads) -> np.ndarray:
-    """Heaps (q, k) of the smallest keys so far -> those with the keys that `search` puts into others, which are empty
-    but for what is above `bounds` (q,), from each piece of the codes."""
-    nothing = np.where(bounds < FAR, bounds + np.uint64(1), FAR)[:, None]
+    """Heaps (q, k) of the smallest keys so far -> those with the keys that `search` finds in each piece of the codes.
+
+    `bounds` (q,) are keys that k others are not above, or FAR: heaps full of them take only what is smaller.
+    """
 
     def search_piece(some):
-        here = np.repeat(nothing, heaps.shape[1], axis=1)
+        here = np.repeat(bounds[:, None], heaps.shape[1], axis=1)
         search(some, here)
         return here
 

@@ -22,8 +22,8 @@ class NeighborIndex:
     query for which that does not help, such as a random one among random codes, is compared with all codes, together
     with others like it. Neither the result nor the index depends on the number of threads.
 
-    It takes 21 bytes for each code of 128 bits: the code, 4 bytes for its row, and 1 for the blocks; twice that while
-    it is built. It keeps no reference to the codes it was built from.
+    It takes 21 bytes for each code of 128 bits: the code, 4 bytes for its row, and 1 for the blocks; up to twice that
+    while it is built. It keeps no reference to the codes it was built from.
 
     Parameters
     ----------

@@ -328,7 +328,11 @@ def scan_rows(codes, first_row, queries, heaps):
         size = min(CODES_AT_ONCE, codes.shape[0] - begin)
         for i in range(size):
             rows[i] = first_row + begin + i
-            for word in range(codes.shape[1]):
+        if len(queries) == 1:  # to turn the codes would take longer
+            take(codes[begin : begin + size].T, rows, 0, size, queries[0], distances, heaps[0])
+            continue
+        for word in range(codes.shape[1]):
+            for i in range(size):
                 turned[word, i] = codes[begin + i, word]
         for q in range(len(queries)):
             take(turned, rows, 0, size, queries[q], distances, heaps[q])

@@ -8,7 +8,6 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from bitmosaic.explorer.export import export_links, export_table
 from PIL import Image
 
 from bitmosaic import pipeline
@@ -17,6 +16,7 @@ from bitmosaic.explorer.clusters import Clusters, Pictures
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.explorer.report import write_report
 from bitmosaic.explorer.thumbnails import Thumbnails
+from bitmosaic.exports.kinds import export
 from bitmosaic.files import read_json, write_json
 from bitmosaic.run import Run
 from bitmosaic.run_pictures import RunPictures
@@ -147,10 +147,10 @@ def test_the_server_shows_a_grown_run(grown):
 def test_tables_links_and_reports_have_everything(grown, tmp_path):
     root, run = grown
     clusters = Clusters(Pictures.of(run))
-    export_table(clusters, tmp_path / "all.csv")
+    export(clusters, tmp_path / "all.csv")
     assert len((tmp_path / "all.csv").read_text().splitlines()) == 55
-    made = export_links(clusters, tmp_path / "links")
-    assert (made.links, made.copies, made.missing) == (24, 30, 0)
+    made = export(clusters, tmp_path / "links").facts
+    assert (made["links"], made["copies"], made["missing"]) == (24, 30, 0)
     files = [path for path in (tmp_path / "links").rglob("*") if path.is_file() and path.suffix == ".png"]
     assert len(files) == 54
     contents = {path.read_bytes() for path in files if path.is_symlink()}

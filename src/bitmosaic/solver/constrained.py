@@ -15,11 +15,10 @@ from bitmosaic.codes import hamming_distances, pack
 from bitmosaic.pruning import Assignment, assign_codes
 from bitmosaic.solver import link_kernels, sizes
 from bitmosaic.solver.clustering import Problem, Step, best_of, plain_if_equal, refine, seed
-from bitmosaic.solver.rules import Rules
 from bitmosaic.threads import row_ranges
 
 EXACT_ALWAYS = 5_000_000  # rows × clusters up to which sizes are met at the lowest cost in every assignment
-EXACT_AT_LAST, EXACT_CLUSTERS = 1_000_000_000, 2_000  # and so many in the last one; with at most so many clusters
+EXACT_AT_LAST, EXACT_CLUSTERS = 200_000_000, 2_000  # and so many in the last one; with at most so many clusters
 N_ROUGH, ROUGH_ITER = 3, 5  # seedings of many rows that are tried under size limits, and rounds of each
 PASSES = 20  # over the units, to find them better places
 PAIRS_AT_ONCE = 2**22  # distances of rows of units
@@ -37,7 +36,6 @@ class ConstrainedStep(Step):
 class ConstrainedProblem(Problem):
     """A clustering that must obey rules."""
 
-    rules: Rules | None = None
     exact: bool | None = None  # whether sizes are met at the lowest cost; None: where that is fast
 
     @property
@@ -60,13 +58,19 @@ class ConstrainedProblem(Problem):
         before = self.rules.witness if labels is None else labels[self.rules.unit_rows[self.rules.starts[:-1]]]
         found, prices = self.obeying(centers, weights, nearest.labels, before, prices)
         S_new = self.sums(found, len(Q))
-        if labels is not None and (bit_weights * S_new * Q).sum() <= (bit_weights * S * Q).sum():
+        if labels is not None and not self.is_better(found, labels, Q, bit_weights, S_new, S):
             found, S_new = labels, S
         n_moved = len(found) if labels is None else int(np.count_nonzero(found != labels))
         far = sizes.own_distances(self.codes, centers, weights, found)
         far[self.rules.fixed_rows] = 0  # no cluster is filled with them
         kept = Assignment(centers, found, far)
         return ConstrainedStep(kept, np.bincount(found, minlength=len(Q)), S_new, n_moved, nearest, prices)
+
+    def is_better(self, labels, before, Q, bit_weights, S, S_before):
+        """Whether labels are nearer to the centroids than those before; or as near, and leave a cluster to be used
+        anew, which is the copy of another."""
+        gain = (bit_weights * (S - S_before) * Q).sum()
+        return gain > 0 or (gain == 0 and len(np.unique(labels)) < len(np.unique(before)))
 
     def obeying(self, centers, weights, nearest, before, prices):
         """Labels (n,) that obey the rules, and prices of clusters; `before` are labels (u,) of the units that do."""
@@ -112,16 +116,17 @@ class ConstrainedProblem(Problem):
         if not n_units:
             return before
         free = r.n_rows - len(r.fixed_rows) - len(r.unit_rows)
-        parts = (r.unit_sizes, r.link_starts, r.links, r.bar_starts, r.bars)
-        parts = (*parts, costs + (r.unit_sizes[:, None] * prices).astype(np.float32), r.min_size, r.max_size, free)
-        total, every = parts[5], np.arange(n_units)
+        total, every = costs + (r.unit_sizes[:, None] * prices).astype(np.float32), np.arange(n_units)
+        links = r.link_starts, r.links, r.bar_starts, r.bars
+        parts = r.unit_sizes, *links, total, r.min_size, r.max_size, free
         best = before.copy()
         load = r.fixed_load() + np.bincount(best, r.unit_sizes, r.n_clusters).astype(np.int64)
         link_kernels.settle(*parts, load, best, PASSES)
         greedy, load = np.empty(n_units, np.int32), r.fixed_load()
         if link_kernels.place_in_order(np.argsort(-regret(total), kind="stable"), *parts, load, greedy):
             link_kernels.settle(*parts, load, greedy, PASSES)
-            if total[every, greedy].sum(dtype=np.float64) < total[every, best].sum(dtype=np.float64):
+            # Of two that are as good, the one with the lowest labels: a copy of another cluster is left, and used anew.
+            if total[every, greedy].sum(dtype=np.float64) <= total[every, best].sum(dtype=np.float64):
                 return greedy
         return best
 

@@ -21,6 +21,7 @@ EXACT_ALWAYS = 5_000_000  # rows × clusters up to which sizes are met at the lo
 EXACT_AT_LAST, EXACT_CLUSTERS = 200_000_000, 2_000  # and so many in the last one; with at most so many clusters
 N_ROUGH, ROUGH_ITER = 3, 5  # seedings of many rows that are tried under size limits, and rounds of each
 PASSES = 20  # over the units, to find them better places
+WEIGHTED_WORK = 4  # of a pair where bits have weights, or more
 PAIRS_AT_ONCE = 2**22  # distances of rows of units
 
 
@@ -44,10 +45,11 @@ class ConstrainedProblem(Problem):
         c = self.rules.n_clusters
         return (len(self.codes) * c <= EXACT_ALWAYS and c <= EXACT_CLUSTERS) if self.exact is None else self.exact
 
-    def at_last(self):
+    def at_last(self, bit_weights):
         """The problem of the last assignment, where that is worth more work; else None."""
         c = self.rules.n_clusters
-        exact = len(self.codes) * c <= EXACT_AT_LAST and c <= EXACT_CLUSTERS
+        work = len(self.codes) * c * (1 if plain_if_equal(bit_weights) is None else WEIGHTED_WORK)
+        exact = work <= EXACT_AT_LAST and c <= EXACT_CLUSTERS
         return replace(self, exact=True) if exact and self.rules.limits_sizes and not self.in_one_go else None
 
     def step(self, Q, bit_weights, last=None, labels=None, S=None):
@@ -184,7 +186,7 @@ def as_plain(problem):
 
 def finished(problem, clustering):
     """The clustering, its last assignment at the lowest cost that size limits allow, where that was too slow before."""
-    last = problem.at_last() if isinstance(problem, ConstrainedProblem) else None
+    last = problem.at_last(clustering.bit_weights) if isinstance(problem, ConstrainedProblem) else None
     if last is None:
         return clustering
     step = last.step(clustering.Q, clustering.bit_weights, None, clustering.labels, clustering.S)

@@ -4,12 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bitmosaic import features, metrics, pipeline, views
+    from bitmosaic import curation, features, metrics, pipeline, views
     from bitmosaic.binary_kmeans import BinaryKMeans
     from bitmosaic.hsic import HSIC
 
 __version__ = "0.1.0"
-__all__ = ["HSIC", "BinaryKMeans", "__version__", "features", "metrics", "pipeline", "views"]
+__all__ = ["HSIC", "BinaryKMeans", "__version__", "curation", "features", "metrics", "pipeline", "views"]
 
 # Loaded on first use: scikit-learn and Numba take a second, `bitmosaic --help` must not.
 _HOME = {"HSIC": "bitmosaic.hsic", "BinaryKMeans": "bitmosaic.binary_kmeans"}
@@ -18,7 +18,7 @@ _HOME = {"HSIC": "bitmosaic.hsic", "BinaryKMeans": "bitmosaic.binary_kmeans"}
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    if name in ("features", "metrics", "pipeline", "views"):
+    if name in ("curation", "features", "metrics", "pipeline", "views"):
         return import_module(f"bitmosaic.{name}")
     raise AttributeError(f"module 'bitmosaic' has no attribute {name!r}")
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bitmosaic import curation_commands as curation
 from bitmosaic.bench.paper_commands import bench
 from bitmosaic.cli_options import (
     Clusters,
@@ -317,7 +318,14 @@ def demo(
     say(f"Next: bitmosaic predict {run.folder} PICTURES, or bitmosaic cluster PICTURES --clusters 10")
 
 
-for command in (explorer.explore, explorer.report, explorer.export):
+for command in (
+    explorer.explore,
+    explorer.report,
+    explorer.export,
+    curation.duplicates,
+    curation.outliers,
+    curation.sample,
+):
     app.command()(command)
 
 

@@ -29,7 +29,7 @@ SKETCH_MARGIN = 1.5  # so that few pairs are missed whose sketches are farther a
 # ---- what can be compared
 
 
-def _affordable(codes, radius, most):
+def affordable(codes, radius, most):
     """The largest radius, at most the one asked for, that takes so many comparisons, and the rows to compare.
 
     Rows are left out only at radius 0: codes that the most share.
@@ -141,15 +141,22 @@ def find_duplicates(
     codes = np.ascontiguousarray(codes)
     if views is None or len(codes) < 2:
         return 0, _equal_codes(codes)
-    radius, rows = _affordable(codes, RADIUS if radius is None else radius, MOST_COMPARISONS)
+    radius, pairs, scores = feature_pairs(codes, views, radius, n_threads, progress)
+    groups = [Group(rows, _bits_from_first(codes, rows), near) for rows, near in duplicate_groups(pairs, scores)]
+    return radius, groups
+
+
+def feature_pairs(
+    codes, views: Views, radius: int | None = None, n_threads: int = 1, progress: Progress = quiet
+) -> tuple[int, np.ndarray, np.ndarray]:
+    """The radius that was used, the pairs within it whose features agree (p, 2), and their feature distances (p,)."""
+    radius, rows = affordable(codes, RADIUS if radius is None else radius, MOST_COMPARISONS)
     sketches = _sketches(views, n_threads, progress)[rows]
     limit = SKETCH_MARGIN * SAME_FEATURES
     pairs, _ = scored_pairs(codes[rows], radius, sketches, limit, MOST_PAIRS, n_threads, progress)
     progress("checking", 0, len(pairs))
     scores = feature_distances(views, rows[pairs])
-    pairs, scores = rows[pairs[scores <= SAME_FEATURES]], scores[scores <= SAME_FEATURES]
-    groups = [Group(rows, _bits_from_first(codes, rows), near) for rows, near in duplicate_groups(pairs, scores)]
-    return radius, groups
+    return radius, rows[pairs[scores <= SAME_FEATURES]], scores[scores <= SAME_FEATURES]
 
 
 def duplicate_groups(pairs, scores) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -40,7 +40,7 @@ def explore(
     from bitmosaic.explorer.server import make_app, serve
 
     with progress_bars(goes_on=True) as progress:
-        pages = Pages(_finished(run), source)
+        pages = Pages(finished(run), source)
         pages.thumbnails.prepare(progress)
     listener = _listen(host, port)
     names = _names(host)
@@ -89,7 +89,7 @@ def report(
 
     _require("report", "jinja2")
     with progress_bars(goes_on=False) as progress:
-        written = write_report(_finished(run), out, int(max_mb * 1e6), progress, source)
+        written = write_report(finished(run), out, int(max_mb * 1e6), progress, source)
     say(
         f"{out}: {_counted(written.clusters, 'cluster')}, {_counted(written.pictures, 'picture')} inside, "
         f"{written.n_bytes / 1e6:.1f} MB"
@@ -110,7 +110,7 @@ def export(
     from bitmosaic.run import TABLE_WRITERS
     from bitmosaic.terminal import progress_bars
 
-    clusters = current.Clusters(current.Pictures.of(_finished(run)))
+    clusters = current.Clusters(current.Pictures.of(finished(run)))
     edits = f"; {_counted(len(clusters.edits), 'edit')} honoured" if clusters.edits else ""
     if out.suffix.lower().removeprefix(".") in TABLE_WRITERS:
         export_table(clusters, out)
@@ -127,7 +127,7 @@ def export(
     say(json.dumps(facts) if as_json else words)
 
 
-def _finished(folder: Path) -> Any:
+def finished(folder: Path) -> Any:
     """A run that has its tables."""
     from bitmosaic.errors import InvalidDataError
     from bitmosaic.run import Run

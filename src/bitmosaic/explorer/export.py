@@ -3,7 +3,8 @@
 import io
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -18,7 +19,7 @@ from bitmosaic.files import whole_file, write_json
 from bitmosaic.images import Progress, open_images, quiet
 from bitmosaic.images.files import FileSource
 from bitmosaic.pipeline import find_source
-from bitmosaic.run import TABLE_WRITERS
+from bitmosaic.run import TABLE_WRITERS, Run
 
 FORMAT, VERSION = "bitmosaic-links", 1
 LONGEST_NAME = 120  # bytes of UTF-8; file systems take 255, and some programs add to a name
@@ -44,12 +45,16 @@ class Exported:
 def export_table(clusters: Clusters, path: Any) -> None:
     """Every picture with its cluster, as CSV or Parquet by the suffix of the path."""
     path = Path(path)
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in TABLE_WRITERS:
+    if path.suffix.lower().removeprefix(".") not in TABLE_WRITERS:
         raise ParameterError(f"A table is written as .csv or .parquet; got {path.name}.")
+    save_table(table(clusters), path)
+
+
+def save_table(columns: dict[str, Any], path: Path) -> None:
+    """Columns as CSV or Parquet, by the suffix."""
     try:
         with whole_file(path) as file:
-            TABLE_WRITERS[kind](file, table(clusters))
+            TABLE_WRITERS[path.suffix.lower().removeprefix(".")](file, columns)
     except OSError as error:
         raise ExportError(f"{path} could not be written: {error.strerror or error}.") from error
 
@@ -74,8 +79,24 @@ def export_links(clusters: Clusters, folder: Any, source: Any = None, progress: 
     `source`: where the pictures are now, if not where the run has read them. A picture keeps its name and those of its
     folders, joined by `__`. Copies from an archive are the bytes in it; pictures of an array become PNG files.
     """
+    width = max(3, len(str(max(clusters.numbers))))
+    places = {n: safe_name(f"{n:0{width}d} {clusters.names.get(n, '')}") for n in clusters.numbers}
+    names = short_names(clusters.pictures.paths)
+    entries = [(row, places[number], names[row]) for row, number in enumerate(clusters.labels.tolist())]
+    return link_pictures(clusters.pictures.run, entries, folder, source, progress, edits=clusters.version)
+
+
+def link_pictures(
+    run: Run,
+    entries: Sequence[tuple[int, str, str]],
+    folder: Any,
+    source: Any = None,
+    progress: Progress = quiet,
+    **facts: Any,
+) -> Exported:
+    """A new folder of links to pictures, or of copies: for each its row, the folder it goes into ("": this one), and
+    how it shall be called there. `facts` go into the folder's manifest."""
     folder = Path(folder)
-    run = clusters.pictures.run
     images = find_source(run.views_folder, progress) if source is None else open_images(source, progress)
     if images is None:
         raise MissingFileError(
@@ -84,14 +105,17 @@ def export_links(clusters: Clusters, folder: Any, source: Any = None, progress: 
         )
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InvalidDataError(f"Links go into a folder of their own; {folder} holds other things. Choose another.")
-    targets, positions = _targets(clusters, folder), _positions(run.paths, images.paths)
+    name: dict[str, Callable[[str], str]] = defaultdict(_own_names)
+    targets = [folder / place / name[place](wanted) for _, place, wanted in entries]
+    positions = _positions([run.paths[row] for row, _, _ in entries], images.paths)
     links = isinstance(images, FileSource)
     made = 0
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         for place in dict.fromkeys(target.parent for target in targets):
-            place.mkdir(parents=True)
+            place.mkdir(exist_ok=True)
         # By its manifest, a later search for pictures knows this folder and passes it over.
-        write_json(folder / "manifest.json", {"format": FORMAT, "version": VERSION, "edits": clusters.version})
+        write_json(folder / "manifest.json", {"format": FORMAT, "version": VERSION} | facts)
         for done in (_link if links else _copy)(images, positions, targets, progress):
             made += done
     except (OSError, FileFormatError) as error:
@@ -99,10 +123,10 @@ def export_links(clusters: Clusters, folder: Any, source: Any = None, progress: 
             f"Of {len(targets):,} pictures {made:,} were exported to {folder}, then it stopped: {error} "
             "Remove the folder, and try again."
         ) from error
-    return Exported(len(clusters.numbers), made * links, made * (not links), missing=len(targets) - made)
+    return Exported(len(name), made * links, made * (not links), missing=len(targets) - made)
 
 
-def _positions(rows: tuple[str, ...], paths: tuple[str, ...]) -> np.ndarray:
+def _positions(rows: Sequence[str], paths: Sequence[str]) -> np.ndarray:
     """Where each picture of the run stands in its source, -1 where it is not there any more."""
     position = {path: i for i, path in enumerate(paths)}
     return np.array([position.get(path, -1) for path in rows], np.int64)
@@ -137,18 +161,11 @@ def _copy(source: Any, positions: np.ndarray, targets: list[Path], progress: Pro
 # ---- names that stay in their folder
 
 
-def _targets(clusters: Clusters, folder: Path) -> list[Path]:
-    """A path of its own for each picture."""
-    width = max(3, len(str(max(clusters.numbers))))
-    places = {n: folder / safe_name(f"{n:0{width}d} {clusters.names.get(n, '')}") for n in clusters.numbers}
-    paths = clusters.pictures.paths
+def short_names(paths: Sequence[str]) -> list[str]:
+    """File names that say where pictures come from: their paths without the folders that all are in, `/` as `__`."""
     folders = zip(min(paths).split("/")[:-1], max(paths).split("/")[:-1], strict=False)
     common = sum(len(ours) + 1 for ours, _ in takewhile(lambda pair: pair[0] == pair[1], folders))
-    name = {number: _own_names() for number in clusters.numbers}
-    return [
-        places[number] / name[number](paths[row][common:].replace("/", "__"))
-        for row, number in enumerate(clusters.labels.tolist())
-    ]
+    return [path[common:].replace("/", "__") for path in paths]
 
 
 def _own_names() -> Callable[[str], str]:

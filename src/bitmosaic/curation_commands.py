@@ -20,7 +20,7 @@ def duplicates(
         typer.Option(
             min=0,
             max=127,
-            help="Bits of 128 in which the fingerprints of copies may differ. [default: 16; --by features: 12]",
+            help="Bits of 128 in which the fingerprints of copies may differ (codes: --by features). [default: 12]",
         ),
     ] = None,
     by: Annotated[

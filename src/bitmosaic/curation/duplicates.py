@@ -26,7 +26,7 @@ from bitmosaic.threads import available_threads
 WAYS = ("pictures", "features", "both")
 NAME = "fingerprints"  # of the file that keeps them in the run folder
 COMMON_SIDE = 512  # pixels; larger pictures are compared for sharpness at this size
-AS_SHARP = 0.98  # of the sharpest one's: less is less sharp
+AS_SHARP = 0.5  # of the sharpest one's: what compression adds looks like detail, and only half of it is surely less
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ def find_duplicates(
 ) -> Duplicates:
     """Near-duplicates among all pictures of a run, with the copy to keep: the largest, sharpest, or first.
 
-    `radius`: bits of 128 in which the fingerprints of copies may differ, 16 if not given.
-    `way`: "pictures" by fingerprints alone, "features" by codes and features alone (the radius is then one of codes,
-    12 if not given), "both" joins them. By default both, or features where the pictures cannot be had.
+    `radius`: bits of 128 in which the fingerprints of copies may differ, 12 if not given.
+    `way`: "pictures" by fingerprints alone, "features" by codes and features alone (the radius is then one of codes),
+    "both" joins them. By default both, or features where the pictures cannot be had.
     `source`: where the pictures are now, if not where the run has read them.
     Fingerprints are kept in the run folder as fingerprints.npz; nothing else is written, and nothing deleted.
     """

@@ -3,7 +3,8 @@
 import shutil
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from bitmosaic.extraction import (
 from bitmosaic.features import extract as extract_features
 from bitmosaic.files import locked, remove_unfinished, write_whole
 from bitmosaic.hsic import HSIC
-from bitmosaic.images import Progress, display_path, open_images, quiet
+from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.metrics import clustering_scores
 from bitmosaic.refitting import refit as refit
 from bitmosaic.results import draw_clusters, write_counts, write_results
@@ -262,30 +263,54 @@ def predict(
 def _predict(
     run: Run, src: Any, n_threads: int | None, strict: bool, progress: Progress
 ) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    specs, max_side = run_views(run)
-    source = open_images(src, progress)
-    extractors = [spec.open() for spec in specs]
-    parts, paths, skipped = [], [], []
-    for batch in source.batches(BATCH, 0, max_side, n_threads, strict):
-        skipped += [(s.path, s.cause) for _, s in batch.skipped]
-        if len(batch.positions):
-            features = extract_features(extractors, batch.images, n_threads)
-            codes = run.model.transform({s.name: f for s, f in zip(specs, features, strict=True)})
-            parts.append(run.nearest_of_codes(codes))
-            paths += [display_path(source.paths[i]) for i in batch.positions]
-        progress("predicting", len(paths) + len(skipped), len(source))
-    if not parts:
-        raise InvalidDataError(f"At least one picture must be readable; none of {len(source)} was: {skipped[0][1]}.")
-    labels, distance, margin = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    encoded = encode_pictures(run, src, n_threads, strict, partial(progress, "predicting"))
+    labels, distance, margin = run.nearest_of_codes(encoded.codes)
     second = distance + margin
     confidence = np.where(second > 0, margin / np.maximum(second, 1e-9), 0).astype(np.float32)
     return {
-        "path": paths,
+        "path": encoded.names,
         "cluster": labels,
         "distance": distance,
         "margin": margin,
         "confidence": confidence,
-    }, skipped
+    }, encoded.skipped
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Pictures as the codes of a run's model."""
+
+    source: ImageSource
+    positions: list[int]  # of those that could be read, in the source
+    codes: np.ndarray  # (n, b) uint8
+    skipped: list[tuple[str, str]]  # paths and causes
+
+    @property
+    def names(self) -> list[str]:
+        """Printable paths."""
+        return [display_path(self.source.paths[i]) for i in self.positions]
+
+
+def encode_pictures(
+    run: Run, src: Any, n_threads: int | None, strict: bool, report: Callable[[int, int], None]
+) -> Encoded:
+    """New pictures, encoded as those of the run were. ``report(done, total)`` is called after each batch."""
+    specs, max_side = run_views(run)
+    source = open_images(src)
+    extractors = [spec.open() for spec in specs]
+    codes: list[np.ndarray] = []
+    positions: list[int] = []
+    skipped: list[tuple[str, str]] = []
+    for batch in source.batches(BATCH, 0, max_side, n_threads, strict):
+        skipped += [(s.path, s.cause) for _, s in batch.skipped]
+        if len(batch.positions):
+            features = extract_features(extractors, batch.images, n_threads)
+            codes.append(run.model.transform({s.name: f for s, f in zip(specs, features, strict=True)}))
+            positions += batch.positions.tolist()
+        report(len(positions) + len(skipped), len(source))
+    if not codes:
+        raise InvalidDataError(f"At least one picture must be readable; none of {len(source)} was: {skipped[0][1]}.")
+    return Encoded(source, positions, np.concatenate(codes), skipped)
 
 
 def run_views(run: Run) -> tuple[list[ViewSpec], int]:

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,11 @@ from bitmosaic.binary_kmeans import as_bytes
 from bitmosaic.codes import hamming_distances
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.explorer.clusters import Clusters, Pictures
-from bitmosaic.extraction import BATCH
-from bitmosaic.features import extract as extract_features
-from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
+from bitmosaic.images import ImageSource, Progress, display_path, quiet
 from bitmosaic.neighbor_index import NeighborIndex
 from bitmosaic.neighbours import nearest_codes
 from bitmosaic.npy import load_npy
-from bitmosaic.pipeline import run_views
+from bitmosaic.pipeline import encode_pictures
 from bitmosaic.run import Run
 from bitmosaic.run_pictures import RunPictures
 from bitmosaic.sheets import TILE, neighbours_sheet
@@ -209,18 +208,5 @@ def _queries_of_text(path: str, n_bits: int) -> Queries:
 
 def _queries_of_pictures(run: Run, src: Any, n_threads: int | None, progress: Progress) -> Queries:
     """Pictures, encoded as those of the run were."""
-    specs, max_side = run_views(run)
-    source = open_images(src, progress)
-    extractors = [spec.open() for spec in specs]
-    codes, positions, skipped = [], [], []
-    for batch in source.batches(BATCH, 0, max_side, n_threads):
-        skipped += [(s.path, s.cause) for _, s in batch.skipped]
-        if len(batch.positions):
-            features = extract_features(extractors, batch.images, n_threads)
-            codes.append(run.model.transform({s.name: f for s, f in zip(specs, features, strict=True)}))
-            positions += batch.positions.tolist()
-        progress("encoding", len(positions) + len(skipped), len(source))
-    if not codes:
-        raise InvalidDataError(f"At least one picture must be readable; none of {len(source)} was: {skipped[0][1]}.")
-    names = [display_path(source.paths[i]) for i in positions]
-    return Queries(names, np.concatenate(codes), [None] * len(names), source, positions, skipped)
+    found = encode_pictures(run, src, n_threads, False, partial(progress, "encoding"))
+    return Queries(found.names, found.codes, [None] * len(found.codes), found.source, found.positions, found.skipped)

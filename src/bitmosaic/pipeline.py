@@ -3,7 +3,7 @@
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -263,7 +263,7 @@ def predict(
 def _predict(
     run: Run, src: Any, n_threads: int | None, strict: bool, progress: Progress
 ) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    encoded = encode_pictures(run, src, n_threads, strict, partial(progress, "predicting"))
+    encoded = encode_pictures(run, src, "predicting", n_threads, strict, progress)
     labels, distance, margin = run.nearest_of_codes(encoded.codes)
     second = distance + margin
     confidence = np.where(second > 0, margin / np.maximum(second, 1e-9), 0).astype(np.float32)
@@ -291,12 +291,10 @@ class Encoded:
         return [display_path(self.source.paths[i]) for i in self.positions]
 
 
-def encode_pictures(
-    run: Run, src: Any, n_threads: int | None, strict: bool, report: Callable[[int, int], None]
-) -> Encoded:
-    """New pictures, encoded as those of the run were. ``report(done, total)`` is called after each batch."""
+def encode_pictures(run: Run, src: Any, stage: str, n_threads: int | None, strict: bool, progress: Progress) -> Encoded:
+    """New pictures, encoded as those of the run were."""
     specs, max_side = run_views(run)
-    source = open_images(src)
+    source = open_images(src, progress)
     extractors = [spec.open() for spec in specs]
     codes: list[np.ndarray] = []
     positions: list[int] = []
@@ -307,7 +305,7 @@ def encode_pictures(
             features = extract_features(extractors, batch.images, n_threads)
             codes.append(run.model.transform({s.name: f for s, f in zip(specs, features, strict=True)}))
             positions += batch.positions.tolist()
-        report(len(positions) + len(skipped), len(source))
+        progress(stage, len(positions) + len(skipped), len(source))
     if not codes:
         raise InvalidDataError(f"At least one picture must be readable; none of {len(source)} was: {skipped[0][1]}.")
     return Encoded(source, positions, np.concatenate(codes), skipped)

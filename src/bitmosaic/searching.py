@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,5 +207,5 @@ def _queries_of_text(path: str, n_bits: int) -> Queries:
 
 def _queries_of_pictures(run: Run, src: Any, n_threads: int | None, progress: Progress) -> Queries:
     """Pictures, encoded as those of the run were."""
-    found = encode_pictures(run, src, n_threads, False, partial(progress, "encoding"))
+    found = encode_pictures(run, src, "encoding", n_threads, False, progress)
     return Queries(found.names, found.codes, [None] * len(found.codes), found.source, found.positions, found.skipped)

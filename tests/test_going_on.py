@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bitmosaic import extraction, pipeline
+from bitmosaic.edits import EditLog, UnwritableLogError
 from bitmosaic.errors import BitmosaicError, InvalidDataError, ModelFileError, UnwritableFileError
-from bitmosaic.explorer.edits import EditLog, UnwritableLogError
 from bitmosaic.files import beside, write_json
 from bitmosaic.run import Run
 from bitmosaic.views import write_views

@@ -38,7 +38,17 @@ def test_public_names_are_what_they_say():
 
 
 def test_dir_lists_the_public_names_and_nothing_else():
-    assert dir(bitmosaic) == ["BinaryKMeans", "HSIC", "__version__", "features", "metrics", "pipeline", "views"]
+    assert dir(bitmosaic) == [
+        "BinaryKMeans",
+        "Constraints",
+        "HSIC",
+        "NeighborIndex",
+        "__version__",
+        "features",
+        "metrics",
+        "pipeline",
+        "views",
+    ]
 
 
 def test_star_import_gives_the_public_names():

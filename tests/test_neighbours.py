@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitmosaic import neighbour_kernels, neighbours
-from bitmosaic.codes import as_words, hamming_distances_numpy
+from bitmosaic import code_tree
+from bitmosaic.codes import hamming_distances_numpy
 from bitmosaic.neighbours import nearest_codes, outlier_scores
 from crowded_codes import crowded_codes
 
@@ -16,34 +16,23 @@ from crowded_codes import crowded_codes
 @settings(max_examples=60, deadline=None)
 def test_the_nearest_codes_are_those_of_a_stable_sort_of_all_distances(n, n_bytes, k, seed):
     codes = crowded_codes(n, n_bytes, seed)
-    query = codes[seed % n]
-    distances = hamming_distances_numpy(codes, query[None])[:, 0]
-    expected = np.argsort(distances, kind="stable")[:k]
-    rows, found = nearest_codes(codes, query, k)
+    queries = codes[[seed % n, seed // 7 % n]]
+    all_distances = hamming_distances_numpy(queries, codes)
+    expected = np.argsort(all_distances, axis=1, kind="stable")[:, :k]
+    distances, rows = nearest_codes(codes, queries, k)
     np.testing.assert_array_equal(rows, expected)
-    np.testing.assert_array_equal(found, distances[expected])
-    assert (rows.dtype, found.dtype) == (np.int64, np.int32)
+    np.testing.assert_array_equal(distances, np.take_along_axis(all_distances, expected, 1))
+    assert (rows.dtype, distances.dtype) == (np.int64, np.int32)
 
 
 def test_the_nearest_codes_of_a_memory_map_do_not_depend_on_threads_or_pieces(tmp_path, monkeypatch):
     np.save(tmp_path / "codes.npy", crowded_codes(3000, 16, 1))
     codes = np.load(tmp_path / "codes.npy", mmap_mode="r")
-    expected = nearest_codes(codes, codes[5], 700)
-    monkeypatch.setattr(neighbours, "ROWS_PER_SCAN", 97)
+    expected = nearest_codes(codes, codes[5:8], 700)
+    monkeypatch.setattr(code_tree, "ROWS_PER_PIECE", 97)
     for n_threads in (1, 3):
-        for one, other in zip(nearest_codes(codes, codes[5], 700, n_threads), expected, strict=True):
+        for one, other in zip(nearest_codes(codes, codes[5:8], 700, n_threads), expected, strict=True):
             np.testing.assert_array_equal(one, other)
-
-
-@given(st.integers(0, 40), st.integers(1, 19), st.integers(0, 2**32 - 1))
-@settings(max_examples=30, deadline=None)
-def test_the_scan_counts_each_distance(n, n_bytes, seed):
-    words = as_words(crowded_codes(n, n_bytes, seed))
-    query = as_words(crowded_codes(1, n_bytes, seed + 1))[0]
-    distances, counts = np.empty(n, np.int32), np.zeros(64 * len(query) + 1, np.int64)
-    neighbour_kernels.distances_to(words, query, distances, counts)
-    np.testing.assert_array_equal(distances, np.bitwise_count(words ^ query).sum(1))
-    np.testing.assert_array_equal(counts, np.bincount(distances, minlength=len(counts)))
 
 
 # ---- outliers

@@ -15,7 +15,7 @@ from image_files import bad_files, good_files
 from PIL import Image
 
 import bitmosaic
-from bitmosaic import extraction, pipeline
+from bitmosaic import extraction, extraction_work, pipeline
 from bitmosaic.errors import (
     BitmosaicError,
     BusyFolderError,
@@ -245,9 +245,7 @@ def test_an_extraction_stopped_while_it_ends_goes_on(folder, tmp_path, monkeypat
     for name in ("write_views", "write_whole", "write_json", "sync_folder"):
         out = tmp_path / name
         with monkeypatch.context() as patch:
-            keep = getattr(extraction, name)
-            after = lambda path, *rest, keep=keep: keep(path, *rest) if "state" in str(path) else stop()  # noqa: E731
-            patch.setattr(extraction, name, after if name == "write_json" else stop)
+            patch.setattr(extraction_work if name == "write_views" else extraction, name, stop)
             with pytest.raises(Stop):
                 extraction.extract_views(folder, out, ("ch",))
         assert extraction.extract_views(folder, out, ("ch",)).n_rows == 120

@@ -6,13 +6,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bitmosaic import features, metrics, pipeline, views
     from bitmosaic.binary_kmeans import BinaryKMeans
+    from bitmosaic.constraints import Constraints
     from bitmosaic.hsic import HSIC
+    from bitmosaic.neighbor_index import NeighborIndex
 
 __version__ = "0.1.0"
-__all__ = ["HSIC", "BinaryKMeans", "__version__", "features", "metrics", "pipeline", "views"]
+__all__ = [
+    "HSIC",
+    "BinaryKMeans",
+    "Constraints",
+    "NeighborIndex",
+    "__version__",
+    "features",
+    "metrics",
+    "pipeline",
+    "views",
+]
 
 # Loaded on first use: scikit-learn and Numba take a second, `bitmosaic --help` must not.
-_HOME = {"HSIC": "bitmosaic.hsic", "BinaryKMeans": "bitmosaic.binary_kmeans"}
+_HOME = {
+    "HSIC": "bitmosaic.hsic",
+    "BinaryKMeans": "bitmosaic.binary_kmeans",
+    "Constraints": "bitmosaic.constraints",
+    "NeighborIndex": "bitmosaic.neighbor_index",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,18 +8,22 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _check_feature_names
 
 from bitmosaic.codes import hamming_distances, nearest_centers, unpack
 from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError
+from bitmosaic.guidance import rules_for
 from bitmosaic.model_file import complete, read_model, require, require_arrays, require_labels, write_model
-from bitmosaic.parameters import as_json, check_enough, check_fitted, check_parameters, generator
+from bitmosaic.parameters import NotFittedError, as_json, check_enough, check_fitted, check_parameters, generator
 from bitmosaic.scale.cluster import current_client
 from bitmosaic.scale.clustering import ClusterProblem
 from bitmosaic.scale.data import code_column, outcome
 from bitmosaic.scale.lazy import of_rows
 from bitmosaic.scale.parts import whole_fit
 from bitmosaic.scale.rows import is_dask
-from bitmosaic.solver.clustering import Problem, best_of, plain_if_equal, refine
+from bitmosaic.solver.clustering import Problem, plain_if_equal, refine
+from bitmosaic.solver.constrained import best_seeding, finished, under
+from bitmosaic.solver.online import Majority
 from bitmosaic.solver.steps import Frobenius
 from bitmosaic.threads import available_threads
 from bitmosaic.views.door import dask_rows
@@ -28,8 +32,8 @@ from bitmosaic.views.door import dask_rows
 class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """k-means on packed binary codes, in Hamming space: XOR and popcount instead of float arithmetic.
 
-    Codes are rows of uint8 (as from ``np.packbits`` or ``HSIC.transform``) or of uint64, in memory or memory-mapped; or
-    a Dask array of them, which is clustered on the current Dask client, and labels are a Dask array.
+    Codes are rows of uint8 (as from ``np.packbits`` or ``HSIC.transform``) or of uint64, in memory or memory-mapped, or
+    in a data frame; or a Dask array of them, which is clustered on the current Dask client, with labels as another.
     Every cluster is filled as long as there are that many distinct codes: an empty one takes the farthest code.
 
     Parameters
@@ -87,9 +91,14 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.n_threads = n_threads
         self.random_state = random_state
 
-    def fit(self, X, y=None, sample_weight=None):
-        """Cluster packed codes; `sample_weight` (n,) says how often each counts. `y` is ignored."""
+    def fit(self, X, y=None, sample_weight=None, constraints=None):
+        """Cluster packed codes; `sample_weight` (n,) says how often each counts. `y` is ignored.
+
+        `constraints` is a :class:`bitmosaic.Constraints`; `labels_` meets it exactly. Clusters with fixed members begin
+        at the majority of these.
+        """
         check_parameters(self)
+        X = self._array(X, reset=True)
         check_codes(X)
         n, n_bits = X.shape[0], 8 * X.shape[1] * X.dtype.itemsize
         check_enough(n, self.n_clusters)
@@ -101,6 +110,9 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         if total == 0:
             raise InvalidDataError("sample_weight must not be zero for every sample.")
         init = None if isinstance(self.init, str) else self._checked_init(n_bits, X.dtype)
+        rules = rules_for(constraints, n, self.n_clusters, is_dask(X))
+        if rules and rules.limits_sizes and counts is not None:
+            raise ParameterError("min_size and max_size count rows; leave out sample_weight, or these limits.")
         with whole_fit(current_client() if is_dask(X) else None):
             problem = (ClusterProblem if is_dask(X) else Problem)(
                 code_column(X, as_bytes) if is_dask(X) else as_bytes(X),
@@ -109,19 +121,24 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
                 counts,
                 n_threads=available_threads(self.n_threads),
             )
+            problem = under(rules, problem)
             if init is None:
                 rng = generator(self.random_state)
-                result = best_of(problem, self.n_clusters, self.n_init, self.max_iter, rng)
+                result = best_seeding(problem, self.n_clusters, self.n_init, self.max_iter, rng)
             else:
                 result = refine(problem, init, self.max_iter)
+            result = finished(problem, result)
             labels = outcome(result.labels, np.int32, X.chunks[0]) if is_dask(X) else result.labels
 
         self._keep(result.centers, weights, X.dtype)
+        self._majority = None if counts is not None else Majority(result.centers, result.S, result.sizes)
         self.labels_, self.n_iter_ = labels, result.n_iter
         self.inertia_ = (result.objective - problem.balance_term(result.Q)) / 4
         if (found := int((result.sizes > 0).sum())) < self.n_clusters:
             warnings.warn(
-                f"There are only {found} distinct codes for n_clusters={self.n_clusters}; the rest are empty.",
+                f"There are only {found} distinct codes for n_clusters={self.n_clusters}; the rest are empty."
+                if rules is None
+                else f"Under the constraints only {found} of n_clusters={self.n_clusters} clusters are filled.",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -131,6 +148,31 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
                 ConvergenceWarning,
                 stacklevel=2,
             )
+        return self
+
+    def partial_fit(self, X, y=None):
+        """Assign more codes, and move each center to the majority of all codes ever assigned to it.
+
+        The first call of an unfitted estimator is a fit. `labels_` become those of these codes, assigned to the centers
+        as they were, and `inertia_` is that of these codes before the centers moved. `y` is ignored.
+        """
+        if not hasattr(self, "cluster_centers_"):
+            return self.fit(X)
+        if self._majority is None:
+            raise NotFittedError(
+                "partial_fit goes on from a fit that has counted its codes; this one had sample weights, or is from a "
+                "file of an older version. Fit again without weights."
+            )
+        codes, n_threads = self._checked_codes(X), available_threads(self.n_threads)
+        if is_dask(codes):
+            raise DataTypeError("partial_fit takes codes in memory; these are a Dask array. Pass them in blocks.")
+        weights = plain_if_equal(self._bit_weights)
+        labels, distances = nearest_centers(codes, as_bytes(self.cluster_centers_), weights, n_threads)
+        majority = self._majority.with_codes(codes, labels, n_threads)
+        self._keep(majority.centers, self._bit_weights, self._dtype)
+        self._majority, self.labels_ = majority, labels
+        unit = self._bit_weights[0] if weights is None else 1.0
+        self.inertia_ = float(distances.sum(dtype=np.float64) * unit)
         return self
 
     def predict(self, X):
@@ -158,6 +200,8 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             "centers": as_bytes(self.cluster_centers_),
             "bit_weights": self._bit_weights,
         }
+        if self._majority is not None:
+            arrays |= {"bit_sums": self._majority.bit_sums, "counts": self._majority.counts}
         facts = {
             "parameters": as_json(self.get_params()),
             "dtype": self._dtype.name,
@@ -179,6 +223,8 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
                 "centers": (np.uint8, (model.n_clusters, n_bytes)),
                 "bit_weights": (np.float64, (8 * n_bytes,)),
             }
+            if "bit_sums" in arrays:
+                expected |= {"bit_sums": (np.int64, (c, 8 * n_bytes)), "counts": (np.int64, (c,))}
             require_arrays(arrays, expected, path)
             require_labels(arrays["labels"], c, path)
             weights = arrays["bit_weights"]
@@ -188,17 +234,31 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             dtype = facts["dtype"]
             require(dtype == "uint8" or (dtype == "uint64" and n_bytes % 8 == 0), f"codes of type {dtype!r}", path)
             model._keep(arrays["centers"], weights, np.dtype(dtype))
+            if "bit_sums" in arrays:
+                model._majority = Majority(arrays["centers"], arrays["bit_sums"], arrays["counts"])
+                require(model._majority.is_sound(), "its sums are not those of so many codes", path)
             model.labels_ = arrays["labels"]
             model.inertia_, model.n_iter_ = float(facts["inertia"]), int(facts["n_iter"])
         return model
 
     def _keep(self, centers, weights, dtype):
+        self._majority = None
         self._bit_weights, self._dtype, self._n_features_out = weights, dtype, self.n_clusters
         self.cluster_centers_ = centers.view(dtype)
         self.n_features_in_ = self.cluster_centers_.shape[1]
 
+    def _array(self, X, reset):
+        """A data frame of codes as an array, its columns in the order of the fit; anything else as it is."""
+        try:
+            _check_feature_names(self, X, reset=reset)
+        except ValueError as error:
+            raise InvalidDataError(str(error)) from None
+        is_table = hasattr(X, "columns") and not hasattr(X, "__dask_graph__")
+        return np.asarray(X) if is_table else X
+
     def _checked_codes(self, X):
         check_fitted(self)
+        X = self._array(X, reset=False)
         check_codes(X)
         codes = X if is_dask(X) else as_bytes(X)
         n_bits, fitted = 8 * codes.shape[1] * codes.dtype.itemsize, 8 * as_bytes(self.cluster_centers_).shape[1]

@@ -31,8 +31,9 @@ NO_MATTER = ("memory_limit", "chunk_size", "n_threads", "verbose")  # for what c
 
 
 @contextmanager
-def kept_in(folder, estimator, views):
-    """What keeps a fit in `folder`, or nothing where that is None; and the seed of the fit."""
+def kept_in(folder, estimator, views, guidance=""):
+    """What keeps a fit in `folder`, or nothing where that is None; and the seed of the fit. `guidance` tells
+    constraints and first labels from others."""
     if folder is None:
         yield NOTHING_KEPT, drawn_seed(estimator.random_state)
         return
@@ -47,7 +48,7 @@ def kept_in(folder, estimator, views):
             raise InvalidDataError(
                 f"A checkpoint has a folder of its own; {folder} holds {others[0]!r}. Name an empty or a new one."
             )
-        checkpoint = Checkpoint(folder, as_json(estimator.get_params()), looks_of(views))
+        checkpoint = Checkpoint(folder, as_json(estimator.get_params()), looks_of(views), guidance)
         yield checkpoint, checkpoint.seed_for(estimator.random_state)
 
 
@@ -56,11 +57,12 @@ class Checkpoint:
 
     wanted = True
 
-    def __init__(self, folder, parameters, data):
+    def __init__(self, folder, parameters, data, guidance=""):
         self.folder, self.codes_path = folder, folder / "codes.unfinished"
         self.facts = {
             "parameters": {name: value for name, value in parameters.items() if name not in NO_MATTER},
             "data": data,
+            "constraints or init_labels": guidance,
             "versions": {"bitmosaic": __version__} | {name: version(name) for name in ("numpy", "scipy", "numba")},
         }
         self.loop, self.counts = self._read("loop"), self._read("codes")
@@ -133,7 +135,11 @@ class Checkpoint:
             arrays, facts = read_model(self._path(name), KIND)
             old, new = facts["parameters"], self.facts["parameters"]
             changed = [f"{key}={old.get(key)!r}" for key in sorted(new) if old.get(key) != new[key]]
-            other = [name for name in ("data", "versions") if facts[name] != self.facts[name]]
+            other = [
+                name
+                for name in ("data", "versions", "constraints or init_labels")
+                if facts.get(name, "") != self.facts[name]
+            ]
         if changed or other:
             raise self.refuse(", ".join(changed) or f"other {other[0]}")
         return arrays, facts

@@ -10,7 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bitmosaic.bench.paper_commands import bench
+from bitmosaic import growth_commands as growth
+from bitmosaic import refit_commands, search_commands
+from bitmosaic.bench.living_commands import bench
 from bitmosaic.cli_options import (
     Clusters,
     Labels,
@@ -317,7 +319,14 @@ def demo(
     say(f"Next: bitmosaic predict {run.folder} PICTURES, or bitmosaic cluster PICTURES --clusters 10")
 
 
-for command in (explorer.explore, explorer.report, explorer.export):
+for command in (
+    explorer.explore,
+    explorer.report,
+    explorer.export,
+    growth.add,
+    refit_commands.refit,
+    search_commands.search,
+):
     app.command()(command)
 
 
@@ -343,7 +352,7 @@ def _print_run(run: Any, as_json: bool) -> None:
 
     manifest = run.manifest
     if as_json:
-        typer.echo(json.dumps({"folder": str(run.folder), "complete": run.complete} | manifest))
+        typer.echo(json.dumps({"folder": str(run.folder), "complete": run.complete} | manifest | growth.facts(run)))
         return
     seconds = ", ".join(f"{stage} {clock(value)}" for stage, value in manifest["seconds"].items())
     clusters = len(manifest["sizes"]) if run.complete else manifest["arguments"]["clusters"]
@@ -362,4 +371,5 @@ def _print_run(run: Any, as_json: bool) -> None:
     if manifest.get("sheets"):
         say(f"Look at {run.folder / 'overview.png'} and the sheets in {run.folder / 'clusters'}")
     say(f"Every image with its cluster: {run.folder / 'clusters.csv'} (and .parquet)")
+    growth.print_additions(run)
     say(f"Look closer, name and mend: bitmosaic explore {run.folder}")

@@ -9,7 +9,7 @@ Source = Annotated[
 ]
 
 
-def _count(text: str) -> int | str:
+def count_or_auto(text: str) -> int | str:
     if text == "auto":
         return text
     if not text.isdecimal() or int(text) < 1:
@@ -20,7 +20,11 @@ def _count(text: str) -> int | str:
 Clusters = Annotated[
     Any,
     typer.Option(
-        "--clusters", "-c", parser=_count, metavar="K|auto", help="How many clusters, or auto: as many as hold best."
+        "--clusters",
+        "-c",
+        parser=count_or_auto,
+        metavar="K|auto",
+        help="How many clusters, or auto: as many as hold best.",
     ),
 ]
 ViewNames = Annotated[

@@ -44,6 +44,10 @@ class UnwritableFileError(BitmosaicError, OSError):
         return str(self.args[0])  # without the number, which OSError would put before it
 
 
+class ExportError(BitmosaicError, OSError):
+    """An export or a report that the system stopped."""
+
+
 class ImageError(BitmosaicError, ValueError):
     """A picture that cannot be read, where skipping it was not asked for."""
 
@@ -58,3 +62,7 @@ class ClusterError(BitmosaicError, RuntimeError):
 
 class BusyFolderError(BitmosaicError, RuntimeError):
     """A run or views folder in which another process is working."""
+
+
+class ConstraintError(BitmosaicError, ValueError):
+    """Constraints that contradict each other, or that no clustering was found for."""

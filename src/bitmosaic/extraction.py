@@ -12,23 +12,26 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from bitmosaic.digests import KnownPictures, digests_of
 from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError
+from bitmosaic.extraction_work import Work
 from bitmosaic.features import HAND_MADE, Extractor, extract, extractor
-from bitmosaic.files import LOCK, locked, megabytes, read_json, sync_folder, write_json, write_whole, writing
+from bitmosaic.files import locked, read_json, sync_folder, write_json, write_whole, writing
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.threads import ahead
-from bitmosaic.views import Views, read_views, write_views
+from bitmosaic.views import Views, read_views
 
 DEFAULT_VIEWS = ("lbp", "gist", "hog")
 BATCH, SLOW_BATCH = 1024, 128  # pictures; what a stop can cost
-RECIPE, SKIPPED = "extraction.json", "skipped.csv"
+RECIPE, SKIPPED, KNOWN = "extraction.json", "skipped.csv", "known.csv"
+TAKEN = ("labels", "digests")  # names of other files of a views folder
 STAGE = "extracting features"
 
 
@@ -95,8 +98,10 @@ def view_specs(views: Sequence[str | ViewSpec], mirror: bool = True) -> list[Vie
     if not names or len({name.casefold() for name in names}) < len(names):
         raise ParameterError(f"There must be at least one view, and each name once; got {names}.")
     for name in names:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or name.casefold() == "labels":
-            raise ParameterError(f"A view's name is letters, digits, '_', '-' and '.', and not 'labels'; got {name!r}.")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or name.casefold() in TAKEN:
+            raise ParameterError(
+                f"A view's name is letters, digits, '_', '-' and '.', and not 'labels' or 'digests'; got {name!r}."
+            )
     return specs
 
 
@@ -128,21 +133,19 @@ def extract_views(
     job = Extraction.prepare(src, out, views, mirror, labels, max_side, progress)
     if (done := job.result(progress)) is not None:
         return done
-    extractors = [spec.open() for spec in job.specs]
-    widths = {spec.name: e.width for spec, e in zip(job.specs, extractors, strict=True)}
-    n_pictures = len(job.source)
     with job.working() as folder:
         if (done := job.result(progress)) is not None:  # by another process, until now
             return done
-        with closing(Work(folder, job.recipe, widths)) as work:
-            progress(STAGE, work.next, n_pictures)
-            batches = job.source.batches(SLOW_BATCH if job.slow else BATCH, work.next, job.max_side, n_threads, strict)
-            for batch in ahead(batches):
-                work.append(batch, extract(extractors, batch.images, n_threads))
-                progress(STAGE, work.next, n_pictures)
-            whole, skipped = work.finish(job, progress)
-        job.publish(whole, skipped)
+        job.publish(job.extract(folder, None, n_threads, strict, progress))
     return read_views(job.out)
+
+
+class Extracted(NamedTuple):
+    """What an extraction has come to."""
+
+    whole: Path | None  # a views folder that is to be published; None if no picture was new
+    skipped: list[tuple[str, str]]  # paths and causes
+    known: list[tuple[str, str]] | None  # paths, and those of the same pictures; None where nobody asked
 
 
 @dataclass(frozen=True)
@@ -166,11 +169,14 @@ class Extraction:
         labels: str | None,
         max_side: int | None,
         progress: Progress,
+        after: int | None = None,
     ) -> "Extraction":
+        """`after`: so many additions of a run, which these pictures are to join; their folders are what they are."""
         specs = view_specs(views, mirror)
         max_side = max_side or usual_side(specs)
         source = open_images(src, progress)
-        check_labels(source, labels)
+        if after is None:
+            check_labels(source, labels)
         recipe = as_json(
             {
                 "source": source_name(source),
@@ -180,6 +186,7 @@ class Extraction:
                 "labels": labels,
                 "views": [spec.recipe() for spec in specs],
             }
+            | ({} if after is None else {"after": after})
         )
         return cls(source, specs, Path(out), labels, max_side, recipe)
 
@@ -219,20 +226,56 @@ class Extraction:
         with locked(self.work_folder):
             yield self.work_folder
 
+    def extract(
+        self, folder: Path, known: KnownPictures | None, n_threads: int | None, strict: bool, progress: Progress
+    ) -> Extracted:
+        """Extract into the hidden folder, from where it was left. Pictures that are `known` are not extracted."""
+        extractors = [spec.open() for spec in self.specs]
+        widths = {spec.name: e.width for spec, e in zip(self.specs, extractors, strict=True)}
+        paths, n_pictures = self.source.paths, len(self.source)
+        with closing(Work(folder, self.recipe, widths)) as work:
+            if known is not None:
+                positions, digests = work.collected()
+                known.sort_out(digests, [paths[i] for i in positions])
+            progress(STAGE, work.next, n_pictures)
+            size = SLOW_BATCH if self.slow else BATCH
+            for batch in ahead(self.source.batches(size, work.next, self.max_side, n_threads, strict)):
+                digests = digests_of(batch.images, n_threads)
+                new, same = np.arange(len(digests)), list[tuple[str, str]]()
+                if known is not None:
+                    new, same = known.sort_out(digests, [paths[i] for i in batch.positions])
+                features = extract(extractors, [batch.images[i] for i in new], n_threads)
+                skipped = [(s.path, s.cause) for _, s in batch.skipped]
+                work.append(batch.positions[new], features, digests[new], skipped, same)
+                progress(STAGE, work.next, n_pictures)
+            skipped, same = work.left_out()
+            if not same:
+                self.check_some(work.rows, skipped)
+            whole = work.finish(self.source, self._labels(), progress) if work.rows else None
+        return Extracted(whole, skipped, None if known is None else same)
+
+    def _labels(self) -> np.ndarray | None:
+        """Of all pictures of the source, "" where they have no folders."""
+        names = self.source.labels() if self.labels else None
+        return np.full(len(self.source), "") if self.labels and names is None else names
+
     def check_some(self, n_rows: int, skipped: Sequence[tuple[str, str]]) -> None:
         if n_rows == 0:
             causes = "; ".join(f"{display_path(path)}: {cause}" for path, cause in skipped[:3])
             shutil.rmtree(self.work_folder, ignore_errors=True)
             raise InvalidDataError(f"At least one picture must be readable; none of {len(self.source)} was ({causes}).")
 
-    def publish(self, whole: Path, skipped: Sequence[tuple[str, str]]) -> None:
+    def publish(self, made: Extracted) -> None:
         """A finished views folder in the hidden one takes its place at once."""
-        write_whole(whole / SKIPPED, skipped_csv(skipped))
-        write_json(whole / RECIPE, self.recipe)
+        assert made.whole is not None
+        write_whole(made.whole / SKIPPED, skipped_csv(made.skipped))
+        if made.known is not None:
+            write_whole(made.whole / KNOWN, pairs_csv(("path", "same_as"), made.known))
+        write_json(made.whole / RECIPE, self.recipe)
         with writing(self.out):
             if self.out.is_dir():
                 self.out.rmdir()  # empty, as `finished` has seen
-            whole.rename(self.out)
+            made.whole.rename(self.out)
             sync_folder(self.out.parent)
         shutil.rmtree(self.work_folder, ignore_errors=True)
 
@@ -309,109 +352,6 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
     return " and ".join(parts) or "from pictures that have changed since, or with other options"
 
 
-class Work:
-    """The hidden folder in which an extraction grows. What its state does not count is cut off when it goes on."""
-
-    def __init__(self, folder: Path, recipe: dict[str, Any], widths: dict[str, int]):
-        self.folder, self.recipe, self.widths = folder, recipe, widths
-        self._files: dict[str, BinaryIO] = {}
-        with writing(folder):
-            self.next, self.rows, self.skipped = self._counted() or self._begin()
-            for name, size in self._sizes(self.rows, self.skipped).items():
-                self._files[name] = (folder / name).open("ab")
-                self._files[name].truncate(size)
-
-    def _sizes(self, rows: int, skipped: int) -> dict[str, int]:
-        """How many bytes of each file count."""
-        sizes = {f"{name}.f32": 4 * width * rows for name, width in self.widths.items()}
-        return sizes | {"positions.i64": 8 * rows, "skipped.jsonl": skipped}
-
-    def _counted(self) -> tuple[int, int, int] | None:
-        """How far this extraction has come, None if it must begin: nothing is there, or not all that should be."""
-        try:
-            state = read_json(self.folder / "state.json")
-            counted = upto, rows, skipped = state["next"], state["rows"], state["skipped"]
-            if state["recipe"] != self.recipe or not all(type(count) is int and count >= 0 for count in counted):
-                return None
-            files = {self.folder / name: size for name, size in self._sizes(rows, skipped).items()}
-            if not all(path.is_file() and path.stat().st_size >= size for path, size in files.items()):
-                return None
-            n_skipped = len(_skipped_lines((self.folder / "skipped.jsonl").read_bytes()[:skipped]))
-            positions = np.fromfile(self.folder / "positions.i64", "<i8", rows)
-            fits = rows + n_skipped == upto <= self.recipe["pictures"] and (np.diff(positions) > 0).all()
-            return counted if fits and (not rows or 0 <= positions[0] <= positions[-1] < upto) else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def _begin(self) -> tuple[int, int, int]:
-        for entry in self.folder.iterdir():
-            if not entry.is_dir() and entry.name != LOCK:
-                entry.unlink()
-        return 0, 0, 0
-
-    def close(self) -> None:
-        """What a full disk kept from being written must not follow later: others may have gone on by then."""
-        for file in self._files.values():
-            with suppress(OSError):
-                file.close()
-
-    def append(self, batch, features) -> None:
-        """Add a batch; it counts once the state says so."""
-        lines = [json.dumps([s.path, s.cause]).encode() + b"\n" for _, s in batch.skipped]
-        with writing(self.folder):
-            self._files["skipped.jsonl"].writelines(lines)
-            self._files["positions.i64"].write(batch.positions.astype("<i8").tobytes())
-            for name, rows in zip(self.widths, features, strict=True):
-                self._files[f"{name}.f32"].write(rows.astype("<f4", copy=False).tobytes())
-            for file in self._files.values():
-                file.flush()
-                os.fsync(file.fileno())
-        self.next += len(batch.positions) + len(batch.skipped)
-        self.rows += len(batch.positions)
-        self.skipped += sum(map(len, lines))
-        state = {"recipe": self.recipe, "next": self.next, "rows": self.rows, "skipped": self.skipped}
-        write_json(self.folder / "state.json", state)
-
-    def finish(self, job: Extraction, progress: Progress) -> tuple[Path, list[tuple[str, str]]]:
-        """Make a views folder of what has been collected; returns where, and what was skipped."""
-        self.close()
-        skipped = _skipped_lines((self.folder / "skipped.jsonl").read_bytes())
-        job.check_some(self.rows, skipped)
-        positions = np.fromfile(self.folder / "positions.i64", "<i8")
-        arrays = tuple(
-            np.memmap(self.folder / f"{name}.f32", "<f4", mode="r", shape=(self.rows, width))
-            for name, width in self.widths.items()
-        )
-        names = job.source.labels() if job.labels else None
-        views = Views(
-            tuple(self.widths),
-            arrays,
-            labels=None if names is None else names[positions],
-            paths=tuple(job.source.paths[i] for i in positions),
-        )
-        whole = self.folder / "views"
-        with writing(whole):
-            if whole.exists():
-                shutil.rmtree(whole)
-        write_views(
-            whole,
-            views,
-            progress=lambda done, total: progress("writing features (MB)", megabytes(done), megabytes(total)),
-        )
-        return whole, skipped
-
-
-def _skipped_lines(content: bytes) -> list[tuple[str, str]]:
-    """Paths and causes; a ValueError where there are others."""
-    try:
-        lines = [json.loads(line) for line in content.splitlines()]
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    if not all(isinstance(line, list) and [*map(type, line)] == [str, str] for line in lines):
-        raise ValueError("a path and a cause are missing")
-    return [(path, cause) for path, cause in lines]
-
-
 def _lists_skipped(path: Path, number: int) -> bool:
     """Whether a skipped.csv is there and whole, with so many pictures."""
     try:
@@ -423,8 +363,12 @@ def _lists_skipped(path: Path, number: int) -> bool:
 
 
 def skipped_csv(skipped: Sequence[tuple[str, str]]) -> bytes:
+    return pairs_csv(("path", "cause"), skipped)
+
+
+def pairs_csv(names: tuple[str, str], pairs: Sequence[tuple[str, str]]) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(["path", "cause"])
-    writer.writerows([display_path(path), cause] for path, cause in skipped)
+    writer.writerow(names)
+    writer.writerows([display_path(path), display_path(other)] for path, other in pairs)
     return text.getvalue().encode()

@@ -1,11 +1,9 @@
 """The HSIC estimator: translates parameters, calls the solver, keeps the result."""
 
-import warnings
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
@@ -13,6 +11,9 @@ from bitmosaic import fitted_views, hsic_file
 from bitmosaic.checkpoint import kept_in
 from bitmosaic.errors import InvalidDataError, ParameterError, ViewMismatchError
 from bitmosaic.estimate import Estimate, check_dims, estimate
+from bitmosaic.fit_warnings import warn_of
+from bitmosaic.guidance import guidance
+from bitmosaic.hsic_online import Online
 from bitmosaic.hsic_options import fewest_rows, solver_options
 from bitmosaic.model_file import complete, read_model, write_model
 from bitmosaic.parameters import check_enough, check_fitted, check_parameters
@@ -25,10 +26,9 @@ from bitmosaic.threads import available_threads
 from bitmosaic.views import as_views
 
 FIXED_STEPS = 4  # that a fit reports beside its iterations
-UNSETTLED = 0.1  # a fall of the objective in the last iteration, of what it was after the first, worth a warning
 
 
-class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class HSIC(Online, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Highly-economized Scalable Image Clustering: a common binary code and a cluster for every image.
 
     Several kinds of features of the same images ("views") are compressed into one binary code per image while the
@@ -226,14 +226,19 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     # ---- fit
 
-    def fit(self, X, y=None, progress=None, checkpoint=None):
+    def fit(self, X, y=None, progress=None, checkpoint=None, constraints=None, init_labels=None):
         """Learn codes and clusters from views. `y` is ignored; ``progress(done, total)`` is called after each step.
 
         `checkpoint` is a folder in which a long fit keeps what it has, every few seconds: if the process dies, the same
         call goes on from there, and comes to the same result. Delete it once the model is saved.
+
+        `constraints` is a :class:`bitmosaic.Constraints`: `labels_` meets it exactly, while `predict` takes the nearest
+        center of a new image. `init_labels` (n,), -1 where unknown, is where clusters begin: they keep these numbers,
+        and may change; other clusters begin among images without a label.
         """
         views = as_views(X)
         options = self.check(views.n_rows)
+        told = guidance(constraints, init_labels, views.n_rows, options.n_clusters, on_cluster(views))
 
         n_steps = options.max_iter + FIXED_STEPS + (self.n_clusters == "auto")
         done = 0
@@ -247,8 +252,9 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                 progress(done - 1, n_steps)
 
         data = data_of(views)
-        with whole_fit(data.client), kept_in(checkpoint, self, views) as (keeper, seed):
-            trained = train(data, options, np.random.default_rng(seed), report, keeper)
+        with whole_fit(data.client), kept_in(checkpoint, self, views, told.digest) as (keeper, seed):
+            rng = np.random.default_rng(seed)
+            trained = train(data, options, rng, report, keeper, told.rules, told.known)
             labels, codes = data.outcome(trained.labels, np.int32), data.outcome(trained.codes, np.uint8)
         self._check_columns(X, views, reset=True)
         self._keep(trained.model, views.names, views.columns, trained.counts)
@@ -257,7 +263,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.objective_history_, self.objective_ = trained.history, trained.history[-1][2]
         if progress:
             progress(n_steps, n_steps)
-        self._warn(trained.n_found, trained.converged)
+        warn_of(self, trained.n_found, trained.converged, told.rules is not None)
         return self
 
     def estimate(self, n, dims) -> Estimate:
@@ -290,28 +296,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self._model, self.view_names_ = model, list(view_names)
         self._columns = columns or (None,) * len(view_names)
         self.cluster_centers_, self.n_clusters_, self.cluster_counts_ = model.centers, len(model.centers), counts
-        self.bit_weights_ = model.bit_weights
+        self.bit_weights_, self._majority = model.bit_weights, None
         self._n_features_out = model.centers.shape[1]
-
-    def _warn(self, found, converged):
-        if self.cluster_counts_ and not self.cluster_counts_.clear:
-            warnings.warn(f"The number of clusters is not clear: {self.cluster_counts_}.", UserWarning, stacklevel=3)
-        if found < self.n_clusters_:
-            warnings.warn(
-                f"There are fewer distinct codes than n_clusters={self.n_clusters_}: {found} clusters were found. "
-                "Many images may be alike, or n_bits too small.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        ends = [value for _, step, value in self.objective_history_ if step == "α"]
-        fell = (ends[-2] - ends[-1]) / abs(ends[0]) if len(ends) > 1 and ends[0] else 0
-        if not converged and fell > UNSETTLED:
-            warnings.warn(
-                f"The objective still fell by {fell:.0%} of its first value in the last of max_iter={self.n_iter_} "
-                "iterations. Raise max_iter.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
 
     # ---- new images
 
@@ -334,12 +320,18 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         """The cluster of each image, its distance from the center, and how much farther the second one is, in bits."""
         return self.nearest_of_codes(self._encode(X))
 
-    def nearest_of_codes(self, codes):
-        """As :meth:`nearest`, for packed codes."""
+    def nearest_of_codes(self, codes, numbers=None):
+        """As :meth:`nearest`, for packed codes. Centers of the same `numbers` (n_clusters_,) count as one cluster."""
         if is_dask(codes):
             columns = lazy.of_rows(lazy.nearest_two, self._model, codes, 3, np.float64)
             return columns[:, 0].astype(np.int32), columns[:, 1].astype(np.float32), columns[:, 2].astype(np.float32)
-        return self._model.nearest_two(codes, available_threads(self.n_threads))
+        return self._model.nearest_two(codes, available_threads(self.n_threads), numbers)
+
+    def distances_to_own(self, codes, labels, numbers=None):
+        """The distance of packed codes from the centers of their `labels`, and how much farther the nearest other
+        center is (of other `numbers`), in bits: less than 0 where another is nearer, as constraints may want it."""
+        check_fitted(self)
+        return self._model.distances_to_own(codes, labels, available_threads(self.n_threads), numbers)
 
     def _encode(self, X):
         views, numbers = self._views_to_encode(X)

@@ -7,6 +7,7 @@ from bitmosaic.model_file import require, require_arrays, require_labels
 from bitmosaic.parameters import as_json
 from bitmosaic.solver.how_many import ClusterCounts
 from bitmosaic.solver.model import Model
+from bitmosaic.solver.online import Majority
 
 
 def contents(estimator):
@@ -14,6 +15,8 @@ def contents(estimator):
     arrays, kernels = estimator._model.to_arrays()
     arrays |= {"labels": np.asarray(estimator.labels_), "codes": np.asarray(estimator.codes_)}  # from a cluster, if so
     arrays["view_weights"] = estimator.view_weights_
+    if estimator._majority is not None:  # after a partial_fit, it is not that of these codes alone
+        arrays |= {"bit_sums": estimator._majority.bit_sums, "counts": estimator._majority.counts}
     facts = {
         "parameters": as_json(estimator.get_params()),
         "view_names": estimator.view_names_,
@@ -37,6 +40,8 @@ def restore(estimator, arrays, facts, path):
     n_clusters = estimator.n_clusters if counts is None else counts.chosen
     expected = model.expected_arrays(n_clusters, n_bytes)
     expected |= {"labels": (np.int32, (n,)), "codes": (np.uint8, (n, n_bytes)), "view_weights": (np.float64, (m,))}
+    if "bit_sums" in arrays:
+        expected |= {"bit_sums": (np.int64, (n_clusters, 8 * n_bytes)), "counts": (np.int64, (n_clusters,))}
     require_arrays(arrays, expected, path)
     require_labels(arrays["labels"], n_clusters, path)
     require(isinstance(names, list) and all(isinstance(name, str) for name in names), "its views have no names", path)
@@ -59,6 +64,9 @@ def restore(estimator, arrays, facts, path):
     columns_of_views = tuple(names and tuple(map(str, names)) for names in facts["columns"])
     require(len(columns_of_views) == m, "its columns are not those of its views", path)
     estimator._keep(model, names, columns_of_views, counts)
+    if "bit_sums" in arrays:
+        estimator._majority = Majority(model.centers, arrays["bit_sums"], arrays["counts"])
+        require(estimator._majority.is_sound(), "its sums are not those of so many codes", path)
     estimator.labels_, estimator.codes_, estimator.view_weights_ = (
         arrays["labels"],
         arrays["codes"],

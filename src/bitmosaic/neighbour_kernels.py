@@ -1,4 +1,4 @@
-"""The Numba kernels of `neighbours.py`: one code against all, and the pairs of codes that agree in a part.
+"""The Numba kernels of `near_duplicates.py`: the pairs of codes that agree in a part.
 
 As in `kernels.py`: compiled on first use, cached on disk, without the GIL, and the caller allocates every output.
 """
@@ -6,18 +6,6 @@ As in `kernels.py`: compiled on first use, cached on disk, without the GIL, and 
 import numpy as np
 
 from bitmosaic.kernels import kernel, popcount
-
-
-@kernel()
-def distances_to(codes, query, distances, counts):
-    """codes (n, w) u64 IN · query (w,) u64 IN · distances (n,) i32 OUT · counts (64w + 1,) i64 INOUT: how many codes
-    there are at each distance."""
-    for i in range(codes.shape[0]):
-        bits = np.uint64(0)
-        for word in range(codes.shape[1]):
-            bits += popcount(codes[i, word] ^ query[word])  # type: ignore[call-arg]
-        distances[i] = bits
-        counts[bits] += 1
 
 
 @kernel()

@@ -1,31 +1,27 @@
-"""Packed codes -> the nearest codes of one, and how unusual each picture is for its cluster."""
+"""Packed codes -> the nearest codes of a few, and how unusual each picture is for its cluster."""
 
 import numpy as np
 
-from bitmosaic import neighbour_kernels
+from bitmosaic import tree_kernels
+from bitmosaic.code_tree import empty_heaps, scan, told
 from bitmosaic.codes import as_words
-from bitmosaic.threads import in_order, row_ranges
-
-ROWS_PER_SCAN = 65_536
 
 
-def nearest_codes(codes, query, k, n_threads=1):
-    """The k codes (n, b) nearest to one query (b,): rows (k,) int64 and distances (k,) int32, ties by lowest row."""
-    k = min(max(k, 0), len(codes))
-    word = as_words(query[None])[0]
-    distances, counts = np.empty(len(codes), np.int32), np.zeros(64 * len(word) + 1, np.int64)
+def nearest_codes(codes, queries, k, n_threads=1):
+    """Of codes (n, b), the k nearest to each query (q, b): distances (q, k) int32 and rows (q, k) int64, the nearest
+    first, ties by lowest row; k is at most n.
 
-    def scan(rows):
-        here = np.zeros_like(counts)
-        neighbour_kernels.distances_to(as_words(codes[rows]), word, distances[rows], here)
-        return here
+    It compares all with all, and needs nothing made before: for up to a few hundred queries that is faster than to
+    build a `NeighborIndex`.
+    """
+    words, heaps = as_words(queries), empty_heaps(len(queries), min(max(k, 0), len(codes)))
+    if heaps.size:
 
-    for here in in_order(scan, row_ranges(len(codes), ROWS_PER_SCAN), n_threads):
-        counts += here
-    last = np.searchsorted(np.cumsum(counts), k)  # the distance of the k-th
-    rows = np.concatenate([np.flatnonzero(distances < last), np.flatnonzero(distances == last)])[:k]
-    rows = rows[np.argsort(distances[rows], kind="stable")]
-    return rows, distances[rows]
+        def search(some, here):
+            tree_kernels.scan_rows(as_words(codes[some]), some.start, words, here)
+
+        heaps = scan(search, len(codes), heaps, heaps[:, 0], n_threads)
+    return told(np.sort(heaps, axis=1))
 
 
 def outlier_scores(labels, distances):

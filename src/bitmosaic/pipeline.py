@@ -1,6 +1,5 @@
 """READ FIRST: images -> features -> codes -> clusters -> run, as a few calls."""
 
-import csv
 import shutil
 import time
 import warnings
@@ -11,13 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bitmosaic.errors import (
-    BitmosaicError,
-    FileFormatError,
-    InvalidDataError,
-    MissingFileError,
-    StaleCheckpointError,
-)
+from bitmosaic.adding import Added, add_to, growing, run_recipe
+from bitmosaic.errors import InvalidDataError, StaleCheckpointError
 from bitmosaic.estimate import Estimate
 from bitmosaic.extraction import (
     BATCH,
@@ -29,31 +23,29 @@ from bitmosaic.extraction import (
     check_labels,
     extract_views,
     fingerprint,
-    read_recipe,
     skipped_csv,
     source_name,
     usual_side,
     view_specs,
 )
 from bitmosaic.features import extract as extract_features
-from bitmosaic.files import locked, remove_unfinished, whole_file, write_whole, writing
+from bitmosaic.files import locked, remove_unfinished, write_whole
 from bitmosaic.hsic import HSIC
-from bitmosaic.images import Progress, display_path, folder_name, open_images, quiet
+from bitmosaic.images import Progress, display_path, open_images, quiet
 from bitmosaic.metrics import clustering_scores
-from bitmosaic.npy import load_npy
+from bitmosaic.refitting import refit as refit
+from bitmosaic.results import draw_clusters, write_counts, write_results
 from bitmosaic.run import Run, write_tables
+from bitmosaic.run_pictures import RunPictures
 from bitmosaic.scale.views import dask_views
-from bitmosaic.sheets import TILE, contact_sheet, how_many_chart, overview
-from bitmosaic.solver.how_many import ClusterCounts
+from bitmosaic.true_labels import true_labels
 from bitmosaic.views import Views, read_views, views_fingerprint
-from bitmosaic.views.core import as_labels
 from bitmosaic.worker_extraction import extract_on_workers
 
 if TYPE_CHECKING:
     from distributed import Client
 
 CHECKPOINT = "checkpoint"  # of the fit, in the run folder
-N_CENTRAL, N_FAR, N_OVERVIEW, MAX_SHEETS = 60, 12, 12, 200
 
 
 def cluster(
@@ -114,7 +106,7 @@ def cluster(
             if not run.done("extract"):
                 skipped = len(source) - table.n_rows
                 run.finish("extract", time.perf_counter() - start, images=table.n_rows, skipped=skipped)
-            _cluster_views(run, table, source, model, progress, client)
+            _cluster_views(run, table, RunPictures(run, source), model, progress, client)
     if strict and run.manifest["skipped"]:
         raise InvalidDataError(
             f"With strict, every picture must be readable; {run.manifest['skipped']} of this run are not. "
@@ -168,7 +160,7 @@ def fit(
         if not run.complete:
             if not run.done("extract"):
                 run.finish("extract", 0.0, images=table.n_rows, skipped=0, views_folder=str(where))
-            _cluster_views(run, table, find_source(where, progress), model, progress, client)
+            _cluster_views(run, table, RunPictures(run, None, progress), model, progress, client)
     return run
 
 
@@ -192,15 +184,7 @@ def find_views(path: Any) -> Path:
     return where / "views" if (where / "views" / RECIPE).is_file() else where
 
 
-def find_source(views_folder: Path, progress: Progress = quiet):
-    """The pictures behind a views folder, None if they are not known or not there any more."""
-    try:
-        return open_images(read_recipe(views_folder / RECIPE)["source"], progress)
-    except BitmosaicError:
-        return None
-
-
-def _cluster_views(run, table, source, model, progress, client):
+def _cluster_views(run, table, pictures, model, progress, client):
     if not run.done("fit"):
         start = time.perf_counter()
         views = table if client is None else dask_views(run.views_folder)
@@ -225,92 +209,27 @@ def _cluster_views(run, table, source, model, progress, client):
         run.finish("tables", time.perf_counter() - start, **facts)
     if not run.done("pictures"):
         start = time.perf_counter()
-        drawn = draw_clusters(run, table, source, progress) if source is not None else 0
+        drawn = draw_clusters(run, table, pictures, progress) if pictures.available else 0
         run.finish("pictures", time.perf_counter() - start, sheets=drawn)
 
 
-def write_counts(run: Run, counts: ClusterCounts) -> dict[str, Any]:
-    """A chart of the numbers of clusters that were tried; returns what the manifest says of them."""
-    with whole_file(run.folder / "how-many.png") as file:
-        how_many_chart(counts).save(file, "PNG")
-    return counts.as_json() | {"clear": counts.clear, "words": str(counts)}
+def add(
+    run: Run,
+    src: Any,
+    *,
+    update: bool = False,
+    n_threads: int | None = None,
+    strict: bool = False,
+    progress: Progress = quiet,
+) -> Added:
+    """New pictures into a finished run: encoded and assigned in one pass, those it has already recognised.
 
-
-def write_results(run: Run, table: Views) -> dict[str, Any]:
-    """Tables of every image and its cluster; returns what the manifest says of them."""
-    _check_model(run, table)
-    labels, distance, margin = run.model.nearest_of_codes(run.model.codes_)
-    run.write_columns(codes=run.model.codes_, labels=labels, distances=distance)
-    columns = {
-        "path": [display_path(path) for path in run.paths],
-        "cluster": labels,
-        "distance": distance,
-        "margin": margin,
-    }
-    sizes = np.bincount(labels, minlength=run.model.n_clusters_)
-    spread = np.bincount(labels, distance, minlength=len(sizes)) / np.maximum(sizes, 1)
-    facts: dict[str, Any] = {
-        "sizes": sizes.tolist(),
-        "mean_distances": spread.round(3).tolist(),
-    }
-    if table.labels is not None:
-        columns["label"] = table.labels
-        facts["scores"] = clustering_scores(table.labels, labels)
-    write_tables(run.folder, columns)
-    return facts
-
-
-def _check_model(run: Run, table: Views) -> None:
-    """The model that is there is the one that this run has fitted to these rows."""
-    weights = dict(zip(run.model.view_names_, run.model.view_weights_.round(4).tolist(), strict=True))
-    if len(run.model.labels_) != table.n_rows or weights != run.manifest["view_weights"]:
-        raise InvalidDataError(
-            f"A run goes on with the model it has fitted; {run.folder / 'model.safetensors'} is another, or the views "
-            "have changed. Remove the file, and the same command fits again."
-        )
-
-
-def draw_clusters(run: Run, table: Views, source, progress: Progress) -> int:
-    """The overview, and a contact sheet for each of the largest clusters; returns how many sheets."""
-    labels, distances = run.column("labels"), run.column("distances")
-    position = {path: i for i, path in enumerate(source.paths)}
-    sizes = np.array(run.manifest["sizes"])
-    chosen = []
-    for cluster_number in np.argsort(-sizes, kind="stable")[:MAX_SHEETS]:
-        members = np.flatnonzero(labels == cluster_number)
-        members = members[np.argsort(distances[members], kind="stable")]
-        near = members[:N_CENTRAL]
-        chosen.append((int(cluster_number), members, near, members[len(near) :][-N_FAR:]))
-    rows = {int(row) for _, _, near, far in chosen for row in (*near, *far)}
-    positions = {row: position[run.paths[row]] for row in rows if run.paths[row] in position}
-    images = source.thumbnails(positions.values(), TILE, progress)
-    shown = {row: images[p] for row, p in positions.items() if p in images}
-
-    with writing(run.folder):
-        (run.folder / "clusters").mkdir(exist_ok=True)
-    lines = []
-    for number, (cluster_number, members, near, far) in enumerate(chosen):
-        name, facts = describe(cluster_number, members, distances, table.labels)
-        pictures = [shown[row] for row in near if row in shown]
-        sheet = contact_sheet(name, facts, pictures, [shown[row] for row in far if row in shown])
-        with whole_file(run.folder / "clusters" / f"{cluster_number:04d}.jpg") as file:
-            sheet.save(file, "JPEG", quality=88)
-        lines.append((name, facts, pictures[:N_OVERVIEW]))
-        progress("drawing clusters", number + 1, len(chosen))
-    title = f"{len(labels):,} images in {int((sizes > 0).sum())} clusters, the largest first"
-    with whole_file(run.folder / "overview.png") as file:
-        overview(title, lines).save(file, "PNG")
-    return len(chosen)
-
-
-def describe(number: int, members: np.ndarray, distances: np.ndarray, labels: np.ndarray | None) -> tuple[str, str]:
-    """Two lines of text for a cluster."""
-    facts = f"{len(members):,} images, {np.mean(distances[members]) if len(members) else 0:.0f} bits off center"
-    if labels is None or not len(members):
-        return f"Cluster {number}", facts
-    names, counts = np.unique(labels[members], return_counts=True)
-    best = counts.argmax()
-    return f"Cluster {number}: {names[best]} ({counts[best] / len(members):.0%})", facts
+    `src` is a source of pictures, or views with the names and columns of the run's. The run's own files are not
+    rewritten: each addition is a folder of its own, and an `add` that was stopped goes on where it was. `update` moves
+    each center to the majority of all codes that were ever assigned to it; pictures keep the cluster they have.
+    """
+    with growing(run) as run:
+        return add_to(run, src, update, n_threads, strict, progress)
 
 
 def predict(
@@ -351,7 +270,8 @@ def _predict(
         skipped += [(s.path, s.cause) for _, s in batch.skipped]
         if len(batch.positions):
             features = extract_features(extractors, batch.images, n_threads)
-            parts.append(run.model.nearest({s.name: f for s, f in zip(specs, features, strict=True)}))
+            codes = run.model.transform({s.name: f for s, f in zip(specs, features, strict=True)})
+            parts.append(run.nearest_of_codes(codes))
             paths += [display_path(source.paths[i]) for i in batch.positions]
         progress("predicting", len(paths) + len(skipped), len(source))
     if not parts:
@@ -368,19 +288,6 @@ def _predict(
     }, skipped
 
 
-def run_recipe(run: Run) -> dict[str, Any]:
-    """How the features of a run were made."""
-    if not run.done("fit"):
-        raise InvalidDataError(f"The run in {run.folder} was stopped before its fit; finish it first.")
-    path = run.views_folder / RECIPE
-    if not path.is_file():
-        raise MissingFileError(
-            f"New pictures need the extractors of the run; {run.folder} was fitted on features of unknown making. "
-            "Use HSIC.load(…).predict on features made in the same way."
-        )
-    return read_recipe(path)
-
-
 def run_views(run: Run) -> tuple[list[ViewSpec], int]:
     """The views of a run, checked to be made as they were, and the size of their pictures."""
     recipe = run_recipe(run)
@@ -391,44 +298,3 @@ def run_views(run: Run) -> tuple[list[ViewSpec], int]:
 def evaluate(run: Run, labels: Any = "folder") -> dict[str, float]:
     """Scores of a run against true labels: "folder", a CSV with the columns path and label, or a .npy in row order."""
     return clustering_scores(true_labels(run, labels), run.column("labels"))
-
-
-def true_labels(run: Run, labels: Any) -> np.ndarray:
-    if isinstance(labels, str) and labels == "folder":
-        names = [folder_name(path) for path in run.paths]
-        if len(set(names)) < 2:
-            raise InvalidDataError(
-                "Labels from folders need pictures in several folders; those of this run are in one."
-            )
-        return np.array(names)
-    path = Path(labels)
-    if not path.is_file():
-        raise MissingFileError(f"Labels are 'folder', a .csv or a .npy file; there is no file {path}.")
-    try:
-        values = _labels_from_csv(run, path) if path.suffix == ".csv" else as_labels(load_npy(path))
-    except InvalidDataError:
-        raise
-    except (ValueError, OSError, csv.Error) as error:
-        raise FileFormatError(
-            f"Labels are 'folder', a .csv or a .npy file; {path} cannot be read ({error})."
-        ) from error
-    if len(values) != len(run.paths):
-        raise InvalidDataError(
-            f"There must be one label for each of {len(run.paths)} images; {path} has {len(values)}."
-        )
-    return values
-
-
-def _labels_from_csv(run: Run, path: Path) -> np.ndarray:
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        if not {"path", "label"} <= set(reader.fieldnames or ()):
-            raise InvalidDataError(f"{path} must have the columns path and label; it has {reader.fieldnames}.")
-        known = {row["path"]: row["label"] for row in reader}
-    names = [display_path(p) for p in run.paths]
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise InvalidDataError(
-            f"{path} must have a label for every image; {len(missing)} lack one, such as {missing[0]}."
-        )
-    return np.array([known[name] for name in names])

@@ -10,6 +10,9 @@ skipped.csv        pictures that could not be read, and why
 overview.png, clusters/*.jpg     pictures of the clusters
 how-many.png       with `auto`: the numbers of clusters that were tried, the choice and its doubt
 checkpoint/        while the fit runs: what a process that takes it up goes on from
+additions/         what `add` has added since, a folder each (see additions.py)
+lineage.csv        after a refit: what became of each cluster; history/ has every one, and the edits before it
+pinned.npy         after a refit: pictures that stay where people have put them
 edits.jsonl        what people changed by hand, and thumbnails.sqlite, map.npz: what the explorer keeps
 """
 
@@ -17,7 +20,6 @@ import csv
 import io
 import os
 import platform
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -29,18 +31,32 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bitmosaic import __version__
-from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
-from bitmosaic.files import LOCK, is_unfinished, locked, read_json, remove_unfinished, whole_file, write_json
+from bitmosaic.additions import Addition, open_column, read_additions
+from bitmosaic.errors import FileFormatError, InvalidDataError
+from bitmosaic.files import LOCK, is_unfinished, locked, remove_unfinished, whole_file, write_json
 from bitmosaic.hsic import HSIC
-from bitmosaic.npy import open_npy
+from bitmosaic.publishing import finish_publishing, publish
+from bitmosaic.run_manifest import FORMAT, STAGES, VERSION, read_manifest
+from bitmosaic.solver.online import Majority
 from bitmosaic.views import Views, read_views
+from bitmosaic.views.chain import chained
 
-FORMAT, VERSION = "bitmosaic-run", 1
-_AGAIN = "Make the run again: bitmosaic fit VIEWS --clusters K --out OTHER."
-STAGES = ("extract", "fit", "tables", "pictures")
-SCORES = {"acc", "nmi", "purity", "f_score"}
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_COLUMNS = {"codes": (np.uint8, 2), "labels": (np.int32, 1), "distances": (np.float32, 1)}  # type, dimensions
+REFIT = ".refit"  # where a refit works, in the run folder
+RENEWED = (  # what it replaces, the manifest last
+    "clusters",
+    "overview.png",
+    "how-many.png",
+    "model.safetensors",
+    "codes.npy",
+    "labels.npy",
+    "distances.npy",
+    "clusters.csv",
+    "clusters.parquet",
+    "lineage.csv",
+    "pinned.npy",
+    "edits.jsonl",
+    "manifest.json",
+)
 _MADE = {
     "extract": ("skipped.csv",),
     "fit": ("model.safetensors",),
@@ -54,7 +70,8 @@ class Run:
 
     def __init__(self, folder):
         self.folder = Path(folder)
-        self.manifest = _read_manifest(self.folder)
+        finish_publishing(self.folder, self.folder / REFIT, RENEWED)
+        self.manifest = read_manifest(self.folder)
 
     @classmethod
     @contextmanager
@@ -71,10 +88,20 @@ class Run:
             yield kept
             return
         with locked(folder):
+            settle(folder)
             run = cls._begin(folder, arguments)
             remove_unfinished(folder)
             run._forget_what_is_gone()
+            run._refuse_to_shrink()
             yield run
+
+    def _refuse_to_shrink(self) -> None:
+        """What additions have joined cannot be made anew from the pictures of the beginning alone."""
+        if self.additions and not self.complete:
+            raise InvalidDataError(
+                f"A run that has grown is not made again from its first pictures; {self.folder} has lost files, and "
+                f"has {len(self.additions)} additions. Copy it again, or make a new run of all pictures."
+            )
 
     @classmethod
     def _kept(cls, folder: Path) -> "Run | None":
@@ -156,42 +183,112 @@ class Run:
             self.manifest.setdefault("bytes", {})[stage] = self._bytes(stage)
         write_json(self.folder / "manifest.json", self.manifest)
 
-    # ---- what it holds
+    # ---- what it holds: the pictures it was made of, then those of each addition
 
     @property
     def views_folder(self) -> Path:
+        """Of the pictures it was made of."""
         return Path(self.manifest["views_folder"]) if "views_folder" in self.manifest else self.folder / "views"
 
     @cached_property
-    def views(self) -> Views:
-        return read_views(self.views_folder)
+    def additions(self) -> list[Addition]:
+        return read_additions(self.folder)
+
+    @property
+    def unlearned(self) -> list[Addition]:
+        """The additions that came after the last fit: its tables do not cover them."""
+        absorbed = self.manifest.get("absorbed", 0)
+        if absorbed > len(self.additions):
+            raise FileFormatError(
+                f"{self.folder} must have the {absorbed} additions that its fit has learned from; it has "
+                f"{len(self.additions)}. Copy the run again from where it was made."
+            )
+        return self.additions[absorbed:]
+
+    @property
+    def n_fitted(self) -> int:
+        """The pictures that the last fit has learned from. They come first."""
+        learned = self.additions[: len(self.additions) - len(self.unlearned)]
+        return self.manifest.get("images", 0) + sum(addition.n_rows for addition in learned)
+
+    @property
+    def n_images(self) -> int:
+        return self.n_fitted + sum(addition.n_rows for addition in self.unlearned)
 
     @cached_property
-    def model(self) -> HSIC:
-        return HSIC.load(self.folder / "model.safetensors")
-
-    def column(self, name: str) -> np.ndarray:
-        """codes, labels or distances, as a memory map."""
-        path = self.folder / f"{name}.npy"
-        if not path.is_file():
-            raise MissingFileError(f"{path} is not there: the run was stopped before its tables. Run it again.")
-        column = open_npy(path)
-        expected = self.manifest.get("images")
-        if column.shape[:1] != (expected,):
-            raise FileFormatError(f"{path} must have a row for each of {expected} images, and has not. {_AGAIN}")
-        dtype, ndim = _COLUMNS[name]
-        if column.dtype != dtype or column.ndim != ndim:
-            raise FileFormatError(f"{path} must hold {name} of {np.dtype(dtype)}; it holds {column.dtype}. {_AGAIN}")
-        return column
+    def views(self) -> Views:
+        return chained([read_views(self.views_folder), *(addition.views for addition in self.additions)])
 
     @property
     def paths(self) -> tuple[str, ...]:
+        """As each source names its pictures; those of different sources may be the same."""
         return self.views.paths or tuple(map(str, range(self.views.n_rows)))
+
+    def column(self, name: str) -> np.ndarray:
+        """codes, labels or distances of all pictures."""
+        columns = [self.fitted_column(name), *(addition.column(name) for addition in self.unlearned)]
+        if len({column.shape[1:] for column in columns}) > 1:
+            raise FileFormatError(
+                f"All codes of a run must be of the same length; those in {self.folder} are not. "
+                "Copy the run again from where it was made."
+            )
+        return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+    def fitted_column(self, name: str) -> np.ndarray:
+        """codes, labels or distances of the pictures that the last fit has learned from, as a memory map."""
+        return open_column(self.folder, name, self.n_fitted)
+
+    @cached_property
+    def fitted_model(self) -> HSIC:
+        """As the last fit has left it."""
+        return HSIC.load(self.folder / "model.safetensors")
+
+    @cached_property
+    def model(self) -> HSIC:
+        """The model that new pictures meet: its centers are where additions have moved them."""
+        moved = self.moved
+        return self.fitted_model if moved is None else self.fitted_model.with_centers(*moved)
+
+    @cached_property
+    def moved(self) -> Majority | None:
+        """The centers as additions have moved them last."""
+        shape = self.fitted_model.cluster_centers_.shape
+        found = (addition.moved(*shape) for addition in reversed(self.unlearned))
+        return next((moved for moved in found if moved is not None), None)
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        """The number of the cluster of each center of the model, (n_clusters,) int64.
+
+        As a rule 0, 1, 2 …; after a refit there may be gaps, and several centers may have the same number.
+        """
+        n_centers = self.fitted_model.n_clusters_
+        ids = np.array(self.manifest.get("ids", range(n_centers)), np.int64)
+        if len(ids) != n_centers:
+            raise FileFormatError(
+                f"{self.folder / 'manifest.json'} must have a number for each of {n_centers} centers; it has "
+                f"{len(ids)}. Was it changed by hand?"
+            )
+        return ids
+
+    def nearest_of_codes(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The number of the nearest cluster of each code, the distance to its center, and the margin to the next."""
+        nearest, distance, margin = self.model.nearest_of_codes(codes, self.ids)
+        return self.ids[nearest].astype(np.int32), distance, margin
 
     def write_columns(self, **columns: np.ndarray) -> None:
         for name, values in columns.items():
-            with whole_file(self.folder / f"{name}.npy") as file:
-                np.lib.format.write_array(file, np.ascontiguousarray(values), allow_pickle=False)
+            write_column(self.folder / f"{name}.npy", values)
+
+
+def write_column(path: Path, values: np.ndarray) -> None:
+    with whole_file(path) as file:
+        np.lib.format.write_array(file, np.ascontiguousarray(values), allow_pickle=False)
+
+
+def settle(folder: Path) -> None:
+    """Let the files of a refit that was killed at its end take their places. For who holds the lock of the folder."""
+    publish(folder, folder / REFIT, RENEWED)
 
 
 def _in_words(key: str, value: Any) -> str:
@@ -201,83 +298,6 @@ def _in_words(key: str, value: Any) -> str:
     if key == "views" and isinstance(value, list):
         return f"views {', '.join(view['name'] for view in value)}" if value else "no views"
     return f"{key.replace('_', ' ')} {value if value is not None else 'not given'}"
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / "manifest.json"
-    try:
-        manifest = read_json(path)
-    except FileNotFoundError:
-        raise MissingFileError(
-            f"A run folder has a manifest.json; there is none in {folder}. Make a run with: bitmosaic cluster"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise FileFormatError(f"{path} cannot be read ({error}).") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise FileFormatError(f"{folder} is not a run folder: its manifest is not that of a run.")
-    if manifest.get("version") != VERSION:
-        raise FileFormatError(
-            f"{folder} is a run of version {manifest.get('version')!r}; this bitmosaic reads {VERSION}."
-        )
-    wrong = next((key for key, is_right in _parts(manifest).items() if not is_right(manifest.get(key))), None)
-    if wrong is not None:
-        raise FileFormatError(f"{path} lacks a part, or has a wrong one: {wrong!r}. Was it changed by hand?")
-    return manifest
-
-
-def _parts(manifest: dict[str, Any]) -> dict[str, Callable[[Any], bool]]:
-    """What the manifest must hold, after the stages that are done, and how each part is checked."""
-    parts: dict[str, Callable[[Any], bool]] = {
-        "begun": _is_text,
-        "bitmosaic": _is_text,
-        "arguments": _are_arguments,
-        "seconds": _are_figures,
-    }
-    done = manifest["seconds"] if isinstance(manifest.get("seconds"), dict) else {}
-    found: tuple[dict[str, Callable[[Any], bool]], ...] = (
-        {"images": _is_count, "skipped": _is_count},
-        {"view_weights": _are_figures, "iterations": _is_count},
-        {"sizes": _are_counts},
-        {"sheets": _is_count},
-    )
-    for number, stage_parts in enumerate(found):
-        if any(stage in done for stage in STAGES[number:]):  # a later stage needs what an earlier one has left
-            parts |= stage_parts
-    optional = {
-        "bytes": lambda part: isinstance(part, dict) and all(map(_are_figures, part.values())),
-        "views_folder": lambda part: isinstance(part, str) and "\0" not in part,
-        "scores": lambda part: _are_figures(part) and part.keys() >= SCORES,
-        "how_many": lambda part: isinstance(part, dict) and _is_text(part.get("words")),
-    }
-    return parts | {key: is_right for key, is_right in optional.items() if key in manifest}
-
-
-def _is_text(part: Any) -> bool:
-    return isinstance(part, str) and part.isprintable() and bool(part)
-
-
-def _is_count(part: Any) -> bool:
-    return type(part) is int and 0 <= part < 2**48
-
-
-def _are_counts(part: Any) -> bool:
-    return isinstance(part, list) and all(map(_is_count, part))
-
-
-def _are_figures(part: Any) -> bool:
-    """Numbers, each under a name; a view may have any, as long as it can be encoded."""
-    return isinstance(part, dict) and all(
-        key and not _SURROGATE.search(key) and type(value) in (int, float) and -1e12 < value < 1e12
-        for key, value in part.items()
-    )
-
-
-def _are_arguments(part: Any) -> bool:
-    """What is shown of them, or taken for what it is: the number of clusters and the names of the views."""
-    if not isinstance(part, dict) or not (_is_count(part.get("clusters")) or _is_text(part.get("clusters"))):
-        return False
-    views = part.get("views", [])
-    return isinstance(views, list) and all(isinstance(view, dict) and _is_text(view.get("name")) for view in views)
 
 
 def write_tables(folder, columns: dict[str, Any], stem: str = "clusters") -> None:

@@ -72,6 +72,33 @@ def overview(title: str, rows: Sequence[tuple[str, str, Sequence[np.ndarray]]], 
     return sheet
 
 
+def neighbours_sheet(
+    title: str,
+    queries: Sequence[tuple[str, np.ndarray | None, Sequence[tuple[int, np.ndarray | None]]]],
+    columns: int = 10,
+):
+    """For each query its name and picture, and beside it what was found, each above its distance in bits."""
+    step, caption, line = TILE + GAP, 18, 24
+    heights = [line + max(1, -(-len(near) // columns)) * (step + caption) + MARGIN for _, _, near in queries]
+    left = MARGIN + step + MARGIN
+    sheet = Image.new("RGB", (left + columns * step - GAP + MARGIN, 56 + sum(heights)), PAPER)
+    draw = ImageDraw.Draw(sheet)
+    draw.text((MARGIN, 16), title, INK, font=font(20, title))
+    y = 56
+    for (name, picture, near), height in zip(queries, heights, strict=True):
+        draw.text((MARGIN, y), fitted(draw, name, 14, sheet.width - 2 * MARGIN), INK, font=font(14, name))
+        top = y + line
+        if picture is not None:
+            draw.rectangle((MARGIN - 3, top - 3, MARGIN + TILE + 2, top + TILE + 2), LINE)
+            sheet.paste(tile(picture), (MARGIN, top))
+        for i, (distance, image) in enumerate(near):
+            at = left + i % columns * step, top + i // columns * (step + caption)
+            draw.text((at[0] + TILE // 2, at[1] + TILE + 3), str(distance), FAINT, font=font(13), anchor="mt")
+            sheet.paste(tile(image) if image is not None else Image.new("RGB", (TILE, TILE), GRID), at)
+        y += height
+    return sheet
+
+
 def how_many_chart(counts: ClusterCounts) -> Image.Image:
     """The silhouette of every number of clusters that was tried, the choice, and the range that is about as good."""
     sheet = Image.new("RGB", (2 * CHART[0], 2 * CHART[1]), PAPER)  # drawn at twice its size, for smooth lines

@@ -22,7 +22,7 @@ from bitmosaic.errors import (
     InvalidDataError,
     ParameterError,
 )
-from bitmosaic.extraction import DEFAULT_VIEWS, STAGE, Extraction, ViewSpec
+from bitmosaic.extraction import DEFAULT_VIEWS, STAGE, Extracted, Extraction, ViewSpec
 from bitmosaic.files import remove_unfinished, whole_file
 from bitmosaic.images import ImageSource, Progress, display_path, quiet
 from bitmosaic.images.files import FileSource
@@ -78,7 +78,7 @@ def extract_on_workers(
         whole = Path(common.folder)
         remove_unfinished(whole)
         write_parts_manifest(whole, widths, [rows[part.number] for part in parts], labels is not None)
-        job.publish(whole, every)
+        job.publish(Extracted(whole, every, None))
     return read_views(job.out)
 
 

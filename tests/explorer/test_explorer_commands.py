@@ -71,7 +71,7 @@ def test_exports_follow_the_edits(run, tmp_path):
     log.append({"do": "merge", "clusters": [0, 1], "into": 0}, 0)
     assert "120 pictures in 2 clusters; 1 edit honoured" in call("export", run.folder, tmp_path / "t.csv")
     facts = json.loads(call("export", run.folder, tmp_path / "links", "--json"))
-    assert facts == {"folders": 2, "links": 120, "copies": 0, "missing": 0}
+    assert facts == {"kind": "links", "folders": 2, "links": 120, "copies": 0, "missing": 0, "edits": 1, "notes": []}
     assert len(list((tmp_path / "links").glob("*/*"))) == 120
 
 

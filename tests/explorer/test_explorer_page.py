@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import expect
 
-from bitmosaic.explorer import thumbnails
+from bitmosaic import run_pictures
 from bitmosaic.explorer.clusters import Pictures
 from explored import HOSTILE, serving
 
@@ -361,7 +361,7 @@ def test_the_keyboard_is_enough(page):
 
 
 def test_a_run_whose_pictures_are_gone_shows_names_instead(browser, run, monkeypatch):
-    monkeypatch.setattr(thumbnails, "find_source", lambda *_: None)
+    monkeypatch.setattr(run_pictures, "find_source", lambda *_: None)
     with serving(run) as url:
         context = browser.new_context(viewport=DESKTOP)
         page = context.new_page()

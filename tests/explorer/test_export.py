@@ -11,9 +11,10 @@ import pytest
 from PIL import Image
 
 from bitmosaic import pipeline
-from bitmosaic.errors import BitmosaicError, InvalidDataError, MissingFileError, ParameterError
+from bitmosaic.errors import BitmosaicError, ExportError, InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.explorer.clusters import Clusters, Pictures
-from bitmosaic.explorer.export import ExportError, export_links, export_table, safe_name
+from bitmosaic.exports.kinds import export
+from bitmosaic.exports.links import safe_name
 from bitmosaic.images import open_images
 from pictures import picture, write_pictures
 
@@ -49,7 +50,7 @@ def below(folder):
 @pytest.mark.parametrize(("suffix", "read"), [(".csv", pd.read_csv), (".parquet", pd.read_parquet)])
 def test_a_table_reads_back_as_the_clusters_are(run, tmp_path, suffix, read):
     clusters = edited(run)
-    export_table(clusters, tmp_path / f"table{suffix}")
+    export(clusters, tmp_path / f"table{suffix}")
     table = read(tmp_path / f"table{suffix}")
     assert list(table) == ["path", "cluster", "distance", "label"]
     assert table["path"].tolist() == clusters.pictures.paths
@@ -62,7 +63,7 @@ def test_a_table_reads_back_as_the_clusters_are(run, tmp_path, suffix, read):
 @pytest.mark.parametrize(("suffix", "read"), [(".csv", pd.read_csv), (".parquet", pd.read_parquet)])
 def test_a_table_honours_names_and_merges(run, tmp_path, suffix, read):
     merge, name = {"do": "merge", "clusters": [0, 2], "into": 2}, {"do": "name", "cluster": 2, "name": 'red, "discs"'}
-    export_table(edited(run, merge, name), tmp_path / f"table{suffix}")
+    export(edited(run, merge, name), tmp_path / f"table{suffix}")
     table = read(tmp_path / f"table{suffix}")
     original = run.column("labels")
     assert list(table) == ["path", "cluster", "name", "original_cluster", "distance", "label"]
@@ -78,16 +79,16 @@ def test_a_table_is_written_whole_or_not_at_all(run, tmp_path, monkeypatch):
     target.write_text("the old one")
     monkeypatch.setattr(os, "replace", lambda *places: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(ExportError, match=r"table\.csv could not be written: No space left on device"):
-        export_table(edited(run), target)
+        export(edited(run), target)
     assert target.read_text() == "the old one"
     assert sorted(tmp_path.iterdir()) == sorted([run.folder, target])
 
 
 def test_other_tables_are_refused(run, tmp_path):
-    with pytest.raises(ParameterError, match=r"\.csv or \.parquet; got table\.xlsx"):
-        export_table(edited(run), tmp_path / "table.xlsx")
+    with pytest.raises(ParameterError, match=r"csv \(\.csv\), parquet .* links \(a folder\); got table\.xlsx"):
+        export(edited(run), tmp_path / "table.xlsx")
     with pytest.raises(ExportError, match="could not be written: No such file"):
-        export_table(edited(run), tmp_path / "nowhere" / "table.csv")
+        export(edited(run), tmp_path / "nowhere" / "table.csv")
 
 
 # ---- links
@@ -96,8 +97,8 @@ def test_other_tables_are_refused(run, tmp_path):
 def test_every_picture_is_linked_in_the_folder_of_its_cluster(run, pictures_of, tmp_path):
     clusters = edited(run, {"do": "name", "cluster": 1, "name": "cats & dogs?"})
     seen = []
-    done = export_links(clusters, tmp_path / "out", progress=lambda *step: seen.append(step))
-    assert (done.folders, done.links, done.copies, done.missing) == (3, 120, 0, 0)
+    done = export(clusters, tmp_path / "out", progress=lambda *step: seen.append(step))
+    assert (done.facts["folders"], done.facts["links"], done.facts["copies"], done.facts["missing"]) == (3, 120, 0, 0)
     folders = {0: "000", 1: "001 cats & dogs_", 2: "002"}
     assert {place.name for place in (tmp_path / "out").iterdir()} == {*folders.values(), "manifest.json"}
     for number, name in folders.items():
@@ -112,14 +113,14 @@ def test_every_picture_is_linked_in_the_folder_of_its_cluster(run, pictures_of, 
 def test_pictures_that_are_gone_are_counted(run, pictures_of, tmp_path):
     moved = shutil.copytree(pictures_of, tmp_path / "moved")
     (moved / "noise" / "0003.png").unlink()
-    done = export_links(edited(run), tmp_path / "out", source=moved)
-    assert (done.links, done.missing) == (119, 1)
+    done = export(edited(run), tmp_path / "out", source=moved)
+    assert (done.facts["links"], done.facts["missing"]) == (119, 1)
     assert all(os.path.exists(tmp_path / "out" / name) for name in below(tmp_path / "out"))
 
 
 def test_exported_links_are_not_found_as_pictures_again(run, pictures_of, tmp_path):
     pictures = shutil.copytree(pictures_of, tmp_path / "pictures")
-    export_links(edited(run), pictures / "by cluster", source=pictures)
+    export(edited(run), pictures / "by cluster", source=pictures)
     assert open_images(pictures).paths == run.paths
 
 
@@ -127,12 +128,12 @@ def test_links_need_a_folder_of_their_own(run, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
     with pytest.raises(InvalidDataError, match="out holds other things"):
-        export_links(edited(run), tmp_path / "out")
+        export(edited(run), tmp_path / "out")
     with pytest.raises(InvalidDataError, match=r"mine\.txt holds other things"):
-        export_links(edited(run), tmp_path / "out" / "mine.txt")
+        export(edited(run), tmp_path / "out" / "mine.txt", "links")
     assert below(tmp_path / "out") == {"mine.txt"}
     (tmp_path / "empty").mkdir()
-    assert export_links(edited(run), tmp_path / "empty").links == 120
+    assert export(edited(run), tmp_path / "empty").facts["links"] == 120
 
 
 def test_a_failure_says_how_far_it_came(run, tmp_path, monkeypatch):
@@ -148,15 +149,15 @@ def test_a_failure_says_how_far_it_came(run, tmp_path, monkeypatch):
     with pytest.raises(
         ExportError, match=r"Of 120 pictures 5 were exported to .*out, then it stopped: .*No space left"
     ):
-        export_links(edited(run), tmp_path / "out")
-    assert len(below(tmp_path / "out")) == 5
+        export(edited(run), tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_run_without_its_pictures_cannot_be_linked(run, tmp_path):
     recipe = run.views_folder / "extraction.json"
     recipe.write_text(recipe.read_text().replace(run.manifest["arguments"]["source"], "/nowhere"))
     with pytest.raises(MissingFileError, match="Say where they are: --source"):
-        export_links(edited(run), tmp_path / "out")
+        export(edited(run), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -168,8 +169,8 @@ def test_pictures_of_an_archive_are_copied_byte_by_byte(folder, tmp_path, kind):
     archive = shutil.make_archive(tmp_path / "pictures", {"tar.gz": "gztar"}.get(kind, kind), folder)
     run = pipeline.cluster(archive, tmp_path / "run", 3, views=VIEWS)
     clusters = edited(run)
-    done = export_links(clusters, tmp_path / "out")
-    assert (done.folders, done.links, done.copies, done.missing) == (3, 0, 36, 0)
+    done = export(clusters, tmp_path / "out")
+    assert (done.facts["folders"], done.facts["links"], done.facts["copies"], done.facts["missing"]) == (3, 0, 36, 0)
     for row, path in enumerate(run.paths):
         copy = tmp_path / "out" / f"{clusters.labels[row]:03d}" / path.replace("/", "__")
         assert copy.read_bytes() == (folder / path).read_bytes()
@@ -180,8 +181,8 @@ def test_pictures_of_an_array_become_png_files(tmp_path):
     array = np.stack([picture(kind, rng) for kind in ("disc", "noise", "stripes") for _ in range(4)])
     np.save(tmp_path / "pictures.npy", array)
     run = pipeline.cluster(tmp_path / "pictures.npy", tmp_path / "run", 3, views=VIEWS)
-    done = export_links(edited(run), tmp_path / "out")
-    assert (done.copies, done.missing) == (12, 0)
+    done = export(edited(run), tmp_path / "out")
+    assert (done.facts["copies"], done.facts["missing"]) == (12, 0)
     for file in (tmp_path / "out").rglob("*.png"):
         with Image.open(file) as copy:
             np.testing.assert_array_equal(np.asarray(copy), array[int(file.stem)])
@@ -192,7 +193,7 @@ def test_an_archive_that_changed_stops_with_a_clear_error(folder, tmp_path):
     run = pipeline.cluster(archive, tmp_path / "run", 3, views=VIEWS)
     archive.write_bytes(archive.read_bytes()[:-2000])
     with pytest.raises(BitmosaicError):
-        export_links(edited(run), tmp_path / "out")
+        export(edited(run), tmp_path / "out")
 
 
 # ---- hostile names
@@ -258,8 +259,8 @@ def test_hostile_and_equal_names_lose_no_picture_and_leave_no_folder(tmp_path):
     clusters = edited(
         run, {"do": "merge", "clusters": [0, 1], "into": 0}, {"do": "name", "cluster": 0, "name": "../../x"}
     )
-    done = export_links(clusters, tmp_path / "out" / "links")
-    assert (done.links, done.missing) == (len(names), 0)
+    done = export(clusters, tmp_path / "out" / "links")
+    assert (done.facts["links"], done.facts["missing"]) == (len(names), 0)
     links = tmp_path / "out" / "links" / "000 .._.._x"
     assert {os.fsencode(os.path.realpath(link)) for link in links.iterdir()} == {
         os.fsencode(tmp_path.resolve()) + b"/pictures/" + os.fsencode(name) for name in names
@@ -274,8 +275,8 @@ def test_members_of_an_archive_cannot_be_written_elsewhere(folder, tmp_path):
         for number, file in enumerate(sorted(folder.rglob("*.png"))):
             archive.write(file, f"{('/abs', '../..')[number % 2]}/../{number}.png" if number else "x\\..\\..\\y.png")
     run = pipeline.cluster(tmp_path / "pictures.zip", tmp_path / "run", 3, views=VIEWS)
-    done = export_links(edited(run), tmp_path / "deep" / "out")
-    assert done.copies == len(run.paths) > 0
+    done = export(edited(run), tmp_path / "deep" / "out")
+    assert done.facts["copies"] == len(run.paths) > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "pictures.zip", "run"]
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
     assert len(below(tmp_path / "deep" / "out")) == len(run.paths)

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bitmosaic.errors import MissingExtraError, ParameterError
+from bitmosaic.errors import ExportError, MissingExtraError, ParameterError
 from bitmosaic.explorer import report as report_module
 from bitmosaic.explorer.clusters import Clusters, Pictures
-from bitmosaic.explorer.export import ExportError
 from bitmosaic.explorer.report import COLOURS, HERE, Plan, write_report
 from explored import HOSTILE
 

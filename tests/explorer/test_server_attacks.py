@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
+from bitmosaic.edits import Edited
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.explorer.edits import Edited
 from torture.attacks import Target
 
 

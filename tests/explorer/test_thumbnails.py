@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bitmosaic import pipeline
+from bitmosaic import pipeline, run_pictures
 from bitmosaic.explorer import thumbnails
 from bitmosaic.explorer.thumbnails import FILE, Thumbnails
 from bitmosaic.run import Run
@@ -33,7 +33,7 @@ def test_a_thumbnail_shows_the_picture_of_its_row(run):
 
 def test_thumbnails_are_there_after_the_pictures_are_gone(run, monkeypatch):
     Thumbnails(run).many(range(10))
-    monkeypatch.setattr(thumbnails, "find_source", lambda *_: None)
+    monkeypatch.setattr(run_pictures, "find_source", lambda *_: None)
     kept = Thumbnails(run)
     assert sorted(kept.many(range(20))) == list(range(10))
     assert kept.available
@@ -50,7 +50,7 @@ def test_a_compressed_archive_is_read_once_for_all(tmp_path, monkeypatch):
     seen = []
     Thumbnails(run).prepare(lambda *stage: seen.append(stage))
     assert seen[-1] == ("reading pictures", 24, 24)
-    monkeypatch.setattr(thumbnails, "find_source", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(run_pictures, "find_source", lambda *_: pytest.fail("read again"))
     kept = Thumbnails(run)
     kept.prepare()
     assert sorted(kept.many(range(24))) == list(range(24))

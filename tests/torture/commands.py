@@ -25,6 +25,7 @@ from pictures import write_pictures
 N_EACH = 30  # pictures of each of three kinds: six batches of 16
 HIDDEN_WORK = ".extracting"
 COMMANDS = ("cluster", "extract", "fit", "predict")
+ADD = "add"  # to a run that is there already
 
 
 @dataclass(frozen=True)
@@ -107,10 +108,13 @@ class Job:
     arguments: tuple
     seconds: float = 0.0
     expected: dict = field(default_factory=dict)
+    begins_with: Path | None = None  # what is there before it
 
     def clear(self):
         for path in self.places:
             shutil.rmtree(path, ignore_errors=True)
+        if self.begins_with is not None:
+            shutil.copytree(self.begins_with, self.out)
 
     @property
     def places(self):
@@ -141,8 +145,9 @@ def bench():
         try:
             for arguments in (cluster(pictures, folder / "ready"), extract(pictures, folder / "views")):
                 assert forks.run(arguments).code == 0
-            jobs = {job.name: job for job in jobs_in(folder, folder)}
+            jobs = {job.name: job for job in (*jobs_in(folder, folder), adding(folder))}
             for job in jobs.values():
+                job.clear()
                 start = time.perf_counter()
                 ended = forks.run(job.arguments)
                 job.seconds = time.perf_counter() - start
@@ -161,6 +166,15 @@ def jobs_in(place, folder):
     yield Job("extract", place / "extracted", extract(pictures, place / "extracted"))
     yield Job("fit", place / "fitted", ("fit", folder / "views", "--clusters", 3, "--out", place / "fitted"))
     yield Job("predict", place / "predicted", ("predict", folder / "ready", pictures, "--out", place / "predicted"))
+
+
+def adding(folder):
+    """New pictures, known ones and a bad one, into a copy of the run that is ready in `folder`."""
+    more, out = write_pictures(folder / "more", N_EACH // 3, seed=1), folder / "grown"
+    for number, path in enumerate(sorted((folder / "pictures" / "disc").iterdir())[:5]):
+        shutil.copy(path, more / f"known-{number}.png")
+    (more / "bad.png").write_bytes(b"no picture")
+    return Job(ADD, out, ("add", out, more, "--update"), begins_with=folder / "ready")
 
 
 def cluster(pictures, out):
@@ -211,5 +225,6 @@ def _content(path):
 
 def _timeless(manifest):
     """Without when and how long: all else is the same, whatever happened on the way."""
-    manifest.pop("begun", None)
+    for when in ("begun", "at"):
+        manifest.pop(when, None)
     return manifest | ({"seconds": sorted(manifest["seconds"])} if "seconds" in manifest else {})

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from torture import changes
-from torture.commands import COMMANDS, bench, halves, jobs_in
+from torture.commands import ADD, COMMANDS, bench, halves, jobs_in
 from torture.kills import check_result
 from torture.server import COUNT
 from torture.tally import Tally
@@ -19,7 +19,7 @@ NOBODY = 65534
 
 def tallies(effort):
     with bench() as (forks, jobs, folder):
-        for name in filter(effort.wants, COMMANDS):
+        for name in filter(effort.wants, (*COMMANDS, ADD)):
             yield at_writes(forks, jobs[name], effort, f"`{name}` killed at", lambda n: "kill")
             yield at_writes(
                 forks, jobs[name], effort, f"`{name}` with a full or failing disk or no permission at", errno

@@ -5,7 +5,7 @@ import random
 import signal
 import time
 
-from torture.commands import COMMANDS, bench, halves, hidden, kill
+from torture.commands import ADD, COMMANDS, bench, halves, hidden, kill
 from torture.tally import Tally
 
 MOST_IN_A_ROW = 4
@@ -15,7 +15,7 @@ STAGES = {"fit": ["model.safetensors"], "tables": ["labels.npy", "codes.npy", "c
 def tallies(effort):
     dice = random.Random(0)
     with bench() as (forks, jobs, _):
-        for name in filter(effort.wants, COMMANDS):
+        for name in filter(effort.wants, (*COMMANDS, ADD)):
             tally = Tally(f"`bitmosaic {name}` killed at random moments; then the same command finishes")
             while tally.tried < effort.kills:
                 rounds = dice.choice([1, 1, 2, MOST_IN_A_ROW])

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bitmosaic.edits import EditLog
 from bitmosaic.errors import BusyFolderError
-from bitmosaic.explorer.edits import EditLog
 from bitmosaic.files import LOCK
 from torture.commands import COMMANDS, bench, kill
 from torture.kills import check_result

@@ -15,8 +15,8 @@ from bitmosaic import HSIC, BinaryKMeans, pipeline
 from bitmosaic.bench.cifar import read_cifar
 from bitmosaic.cli import _print_run
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.explorer.export import export_table
 from bitmosaic.explorer.pages import Pages
+from bitmosaic.exports.kinds import KINDS, export
 from bitmosaic.features.onnx import OnnxExtractor
 from bitmosaic.images import open_images, quiet
 from bitmosaic.run import Run
@@ -75,7 +75,8 @@ def read_run(folder):
     answers += [pages.map(), pages.duplicates(0, 9)]
     json.dumps(answers)
     pages.thumbnails.many(range(3))
-    export_table(pages.clusters, folder / "export.csv")
+    for kind in KINDS.keys() - {"links"}:
+        export(pages.clusters, folder / f"export.{kind}", kind)
     pipeline.run_views(run)
     for labels in ("folder", folder / "true.csv", folder / "true.npy"):
         pipeline.evaluate(run, labels)

@@ -18,8 +18,8 @@ from image_files import SUFFIXES, encoded, picture
 from PIL import Image
 
 from bitmosaic import HSIC, BinaryKMeans, checkpoint, extraction, pipeline
+from bitmosaic.edits import EditLog
 from bitmosaic.explorer.duplicates import duplicates_of
-from bitmosaic.explorer.edits import EditLog
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.images import quiet
 from bitmosaic.views import Views, write_views

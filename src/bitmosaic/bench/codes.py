@@ -99,7 +99,7 @@ def search(codes, count, repeats, n_threads):
     index = faiss.IndexBinaryFlat(8 * codes.shape[1])
     index.add(codes)
     contestants = {
-        OURS: lambda query: nearest_codes(codes, query, count, n_threads)[1],
+        OURS: lambda query: nearest_codes(codes, query[None], count, n_threads)[0][0],
         PEER: lambda query: index.search(query[None], count)[0][0],
     }
     best, same = dict.fromkeys(contestants, np.inf), True

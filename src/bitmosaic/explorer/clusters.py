@@ -8,8 +8,8 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from bitmosaic.codes import cluster_bit_sums, hamming_distances, pack
+from bitmosaic.edits import Edit, EditLog, in_force
 from bitmosaic.errors import FileFormatError
-from bitmosaic.explorer.edits import Edit, EditLog, in_force
 from bitmosaic.images import display_path
 from bitmosaic.metrics import clustering_scores
 from bitmosaic.neighbours import outlier_scores
@@ -50,7 +50,8 @@ class Pictures:
 
     @cached_property
     def log(self) -> EditLog:
-        return EditLog(self.run.folder, np.asarray(self.run.column("labels")), self.run.model.n_clusters_)
+        n_numbers, fitted = int(self.run.ids.max()) + 1, np.asarray(self.run.fitted_column("labels"))
+        return EditLog(self.run.folder, np.asarray(self.run.column("labels")), n_numbers, fitted)
 
     def label(self, row: int) -> str | None:
         return None if self.classes is None or self.class_of is None else self.classes[self.class_of[row]]
@@ -64,10 +65,9 @@ class Pictures:
 def _check(run: Run, codes: np.ndarray) -> None:
     """Tables, model and views of a run folder were written together; what does not fit comes from elsewhere."""
     labels, distances = run.column("labels"), run.column("distances")
-    known = (labels >= 0) & (labels < run.model.n_clusters_)
     for name, fits in (
         ("codes.npy", codes.shape[1] == run.model.cluster_centers_.shape[1]),
-        ("labels.npy", known.all()),
+        ("labels.npy", np.isin(labels, run.ids).all()),
         ("distances.npy", ((distances >= 0) & (distances <= 16 * codes.shape[1])).all()),  # bits weigh 1 on average
         (run.views_folder.name, run.views.n_rows == len(codes)),
     ):
@@ -94,10 +94,16 @@ class Clusters:
         self._starts = np.concatenate([[0], np.cumsum(self.sizes)])
 
     def _centers_and_distances(self, n_numbers: int) -> tuple[np.ndarray, np.ndarray]:
-        """The run's own, but for clusters that edits have changed: their bits are the majority of their pictures'."""
+        """The run's own, but for clusters that edits have changed: their bits are the majority of their pictures'.
+
+        A cluster for which the run has several centers is shown by the first; the others count for distances.
+        """
         codes, run = self.pictures.codes, self.pictures.run
         centers = np.zeros((n_numbers, codes.shape[1]), np.uint8)
-        centers[: len(run.model.cluster_centers_)] = run.model.cluster_centers_
+        ids, first = np.unique(run.ids, return_index=True)
+        centers[ids] = run.model.cluster_centers_[first]
+        more = np.setdiff1d(np.arange(len(run.ids)), first)
+        self._more = more[~np.isin(run.ids[more], list(self.touched))]
         distances = np.array(run.column("distances"), np.float32)
         rows = np.flatnonzero(np.isin(self.labels, list(self.touched)))
         if len(rows):
@@ -109,6 +115,16 @@ class Clusters:
                 members = rows[owners == number]
                 distances[members] = self.pictures.distances(codes[members], centers[[number]])[:, 0]
         return centers, distances
+
+    def distances_to(self, codes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Distances of codes to some clusters, (n, len(numbers)): of several centers the nearest counts."""
+        table = self.pictures.distances(codes, self.centers[numbers])
+        run = self.pictures.run
+        for center in self._more:
+            for column in np.flatnonzero(numbers == run.ids[center]):
+                other = self.pictures.distances(codes, run.model.cluster_centers_[[center]])[:, 0]
+                table[:, column] = np.minimum(table[:, column], other)
+        return table
 
     # ---- one cluster
 
@@ -157,7 +173,7 @@ class Clusters:
         numbers = np.array([number for number in self.numbers if number != without], np.int64)
         if not len(numbers):
             return []
-        distances = self.pictures.distances(code[None], self.centers[numbers])[0]
+        distances = self.distances_to(code[None], numbers)[0]
         best = np.argsort(distances, kind="stable")[:count]
         return [(int(numbers[i]), round(float(distances[i]), 2)) for i in best]
 
@@ -169,7 +185,7 @@ class Clusters:
         found = []
         for view in run.views.names:
             codes = run.model.transform({view: read_rows(run.views[view], rows)})
-            nearest = numbers[self.pictures.distances(codes, self.centers[numbers]).argmin(1)]
+            nearest = numbers[self.distances_to(codes, numbers).argmin(1)]
             shares = np.bincount(nearest, minlength=len(self.sizes)) / len(rows)
             own, shares[number] = float(shares[number]), 0
             other = int(shares.argmax())

@@ -38,9 +38,10 @@ def explore(
     _require("explore", "starlette", "uvicorn", "plotly")
     from bitmosaic.explorer.pages import Pages
     from bitmosaic.explorer.server import make_app, serve
+    from bitmosaic.explorer.snapshot import finished_run
 
     with progress_bars(goes_on=True) as progress:
-        pages = Pages(_finished(run), source)
+        pages = Pages(finished_run(run), source)
         pages.thumbnails.prepare(progress)
     listener = _listen(host, port)
     names = _names(host)
@@ -85,11 +86,12 @@ def report(
 ) -> None:
     """The same page as one HTML file that can be mailed: pictures inside, no network needed."""
     from bitmosaic.explorer.report import write_report
+    from bitmosaic.explorer.snapshot import finished_run
     from bitmosaic.terminal import progress_bars
 
     _require("report", "jinja2")
     with progress_bars(goes_on=False) as progress:
-        written = write_report(_finished(run), out, int(max_mb * 1e6), progress, source)
+        written = write_report(finished_run(run), out, int(max_mb * 1e6), progress, source)
     say(
         f"{out}: {_counted(written.clusters, 'cluster')}, {_counted(written.pictures, 'picture')} inside, "
         f"{written.n_bytes / 1e6:.1f} MB"
@@ -98,44 +100,43 @@ def report(
 
 def export(
     run: RunFolder,
-    out: Annotated[Path, typer.Argument(help="FILE.csv, FILE.parquet, or a new folder for a folder per cluster.")],
+    out: Annotated[
+        Path,
+        typer.Argument(
+            help="FILE.csv, FILE.parquet, FILE.json (COCO), FILE.npy (codes), FILE.faiss, or a new folder of links."
+        ),
+    ],
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="KIND",
+            help="csv, parquet, coco, fiftyone, codes, labels, faiss or links, where the suffix does not tell.",
+        ),
+    ] = None,
     source: Pictures = None,
     as_json: Json = False,
 ) -> None:
-    """The clusters as edited in the explorer: a table, or a folder of links to the pictures of each cluster."""
-    from dataclasses import asdict
+    """The clusters as edited in the explorer, for other programs.
 
-    from bitmosaic.explorer import clusters as current
-    from bitmosaic.explorer.export import export_links, export_table
-    from bitmosaic.run import TABLE_WRITERS
+    A table, a COCO-like JSON file, samples for FiftyOne (--as fiftyone), codes or labels (--as labels) for NumPy, an
+    index for faiss, or a folder of links to the pictures of each cluster.
+    """
+    from bitmosaic.explorer.snapshot import clusters_now
+    from bitmosaic.exports import kinds
     from bitmosaic.terminal import progress_bars
 
-    clusters = current.Clusters(current.Pictures.of(_finished(run)))
+    chosen = kinds.kind_of(out, kind)  # before the run is read
+    clusters = clusters_now(run)
+    with progress_bars(goes_on=False) as progress:
+        made = kinds.export(clusters, out, chosen.name, source, progress)
+    if as_json:
+        say(json.dumps({"kind": chosen.name} | made.facts | {"edits": len(clusters.edits), "notes": made.notes}))
+        return
     edits = f"; {_counted(len(clusters.edits), 'edit')} honoured" if clusters.edits else ""
-    if out.suffix.lower().removeprefix(".") in TABLE_WRITERS:
-        export_table(clusters, out)
-        facts = {"pictures": len(clusters.labels), "clusters": len(clusters.numbers)}
-        words = f"{out}: {_counted(facts['pictures'], 'picture')} in {_counted(facts['clusters'], 'cluster')}{edits}"
-    else:
-        with progress_bars(goes_on=False) as progress:
-            made = export_links(clusters, out, source, progress)
-        facts = asdict(made)
-        kind = f"{made.copies:,} copies" if made.copies else _counted(made.links, "link")
-        words = f"{out}: {kind} in {_counted(made.folders, 'folder')}{edits}"
-        if made.missing:
-            words += f"; {made.missing:,} pictures are not where they were"
-    say(json.dumps(facts) if as_json else words)
-
-
-def _finished(folder: Path) -> Any:
-    """A run that has its tables."""
-    from bitmosaic.errors import InvalidDataError
-    from bitmosaic.run import Run
-
-    run = Run(folder)
-    if not run.done("tables"):
-        raise InvalidDataError(f"The run in {folder} was stopped before its clusters were written; finish it first.")
-    return run
+    say(f"{out}: {made.words}{edits}")
+    for note in made.notes:
+        say(note)
 
 
 def _require(command: str, *packages: str) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from bitmosaic.additions import FOLDER
+from bitmosaic.edits import in_words
 from bitmosaic.errors import BitmosaicError, MissingFileError
 from bitmosaic.explorer.clusters import Clusters, Pictures
 from bitmosaic.explorer.duplicates import duplicates_of
-from bitmosaic.explorer.edits import in_words
 from bitmosaic.explorer.jobs import Job
 from bitmosaic.explorer.placing import place, store_places, stored_places
 from bitmosaic.explorer.thumbnails import Thumbnails
@@ -31,14 +32,19 @@ class Pages:
 
     def __init__(self, run: Run, source: Any = None):
         """`source`: where the pictures are now, if not where the run has read them."""
-        self.run = run
-        self.pictures = Pictures.of(run)
-        self.thumbnails = Thumbnails(run, source)
+        self._source, self._lock = source, threading.Lock()
+        self._take(run)
+
+    def _take(self, run: Run) -> None:
+        self._grown = _growth(run)
+        pictures = Pictures.of(run)
+        self.run, self.pictures, self.thumbnails = run, pictures, Thumbnails(run, self._source)
         self.places = Job(self._place)
-        self.duplicate_groups = Job(lambda progress: duplicates_of(run, self.pictures.codes, progress))
-        self._lock = threading.Lock()
+        self.duplicate_groups = Job(lambda progress: duplicates_of(run, pictures.codes, progress))
         self._seen: tuple[int, int] | None = None
         self._clusters: Clusters | None = None
+        for name in ("_lines", "_line_starts"):
+            self.__dict__.pop(name, None)
 
     @property
     def name(self) -> str:
@@ -57,8 +63,11 @@ class Pages:
 
     @property
     def clusters(self) -> Clusters:
-        """The clusters as the log has them now, whoever wrote it."""
+        """The clusters as the log has them now, whoever wrote it, with whatever was added to the run meanwhile."""
         with self._lock:
+            if _growth(self.run) != self._grown:
+                with suppress(BitmosaicError):  # it may be about to change; who asks next will see
+                    self._take(Run(self.run.folder))
             stamp = _stamp(self.pictures.log.path)
             if self._clusters is None or stamp != self._seen:
                 self._clusters, self._seen = Clusters(self.pictures), stamp
@@ -167,7 +176,8 @@ class Pages:
     def neighbours(self, row: int, count: int) -> Answer:
         self._require_row(row)
         codes, begun = self.pictures.codes, time.perf_counter()
-        rows, distances = nearest_codes(codes, codes[row], min(max(count, 1), MOST_AT_ONCE) + 1, available_threads())
+        at_most = min(max(count, 1), MOST_AT_ONCE) + 1
+        (distances,), (rows,) = nearest_codes(codes, codes[[row]], at_most, available_threads())
         took = time.perf_counter() - begun
         others = rows != row
         rows, distances = rows[others][:count], distances[others][:count]
@@ -260,6 +270,13 @@ class Pages:
 def _part(start: int, count: int) -> slice:
     start = max(start, 0)
     return slice(start, start + min(max(count, 0), MOST_AT_ONCE))
+
+
+def _growth(run: Run) -> tuple[Any, list[str]]:
+    """What tells that pictures were added to a run, or that it was fitted again."""
+    folder = run.folder / FOLDER
+    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    return _stamp(run.folder / "manifest.json"), [name for name in names if not name.startswith(".")]
 
 
 def _stamp(path) -> tuple[int, int] | None:

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bitmosaic.errors import ParameterError
-from bitmosaic.explorer.export import ExportError
+from bitmosaic.errors import ExportError, ParameterError
 from bitmosaic.explorer.jobs import Job
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.explorer.report_page import (

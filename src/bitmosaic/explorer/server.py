@@ -28,10 +28,10 @@ from starlette.routing import Route
 from bitmosaic.errors import BitmosaicError, BusyFolderError, MissingExtraError, MissingFileError, ParameterError
 from bitmosaic.explorer.clusters import Clusters
 from bitmosaic.explorer.door import Door
-from bitmosaic.explorer.export import table as table_of
 from bitmosaic.explorer.jobs import Job
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.explorer.patience import PatientProtocol
+from bitmosaic.exports.tables import table as table_of
 from bitmosaic.run import TABLE_WRITERS
 
 PAGES = {

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bitmosaic.images import ImageSource, Progress, open_images, quiet
+from bitmosaic.images import Progress, quiet
 from bitmosaic.images.decode import shrink
-from bitmosaic.images.tars import CompressedTarSource
-from bitmosaic.pipeline import find_source
 from bitmosaic.run import Run
+from bitmosaic.run_pictures import RunPictures
 
 FILE = "thumbnails.sqlite"
 SIDE, LARGE_SIDE = 128, 1600  # pixels
@@ -36,11 +35,8 @@ class Thumbnails:
 
     def __init__(self, run: Run, source: Any = None):
         """`source`: where the pictures are now, if not where the run has read them."""
-        self.run, self._place = run, source
-        self._lock, self._opening = threading.Lock(), threading.Lock()
-        self._source: ImageSource | None = None
-        self._positions: dict[str, int] = {}
-        self._looked = False
+        self.run, self.pictures = run, RunPictures(run, source)
+        self._lock = threading.Lock()
         self._file = self._open()
 
     def get(self, row: int) -> bytes | None:
@@ -75,49 +71,28 @@ class Thumbnails:
         size = self.size(row)
         if size and max(size) <= SIDE:
             return self.get(row)
-        source, position = self.source(), self._positions.get(self.run.paths[row])
-        if source is None or position is None:
-            return None
-        return next((jpeg for _, (_, _, jpeg) in source.each([position], lambda image: _jpeg(image, LARGE_SIDE))), None)
+        found = self.pictures.each([row], lambda image: _jpeg(image, LARGE_SIDE))
+        return next((jpeg for _, (_, _, jpeg) in found), None)
 
     def prepare(self, progress: Progress = quiet) -> None:
         """Make all thumbnails at once where pictures cannot be read one by one: in a compressed archive."""
-        if self._query("SELECT 1 FROM facts WHERE name = 'complete'"):
+        if self._query("SELECT 1 FROM facts WHERE name = 'complete' AND value = ?", [str(self.run.n_images)]):
             return
-        if isinstance(self.source(progress), CompressedTarSource):
+        if rows := self.pictures.read_only_in_order(progress):
             known = {row for (row,) in self._query("SELECT row FROM thumbnails")}
-            for _ in self._make([row for row in range(len(self.run.paths)) if row not in known], progress):
+            for _ in self._make([row for row in rows if row not in known], progress):
                 pass
             self._write([], complete=True)
 
     @property
     def available(self) -> bool:
         """Whether there are pictures to show: the source is there, or thumbnails of it."""
-        return bool(self._query("SELECT 1 FROM thumbnails LIMIT 1")) or self.source() is not None
-
-    def source(self, progress: Progress = quiet) -> ImageSource | None:
-        """Where the pictures are; opened when first needed, because that may mean to search a large folder."""
-        with self._opening:
-            if not self._looked:
-                self._source = self._open_source(progress)
-                self._positions = {} if self._source is None else {p: i for i, p in enumerate(self._source.paths)}
-                self._looked = True
-        return self._source
-
-    def _open_source(self, progress: Progress) -> ImageSource | None:
-        if self._place is not None:
-            return open_images(self._place, progress)
-        return find_source(self.run.views_folder, progress)
+        return bool(self._query("SELECT 1 FROM thumbnails LIMIT 1")) or self.pictures.available
 
     def _make(self, rows: list[int], progress: Progress) -> Iterator[tuple[int, int, int, bytes]]:
-        source = self.source() if rows else None
-        if source is None:
-            return
-        paths = self.run.paths
-        row_of = {self._positions[paths[row]]: row for row in rows if paths[row] in self._positions}
         made = []
-        for position, (width, height, jpeg) in source.each(row_of, lambda image: _jpeg(image, SIDE), progress):
-            made.append((row_of[position], width, height, jpeg))
+        for row, (width, height, jpeg) in self.pictures.each(rows, lambda image: _jpeg(image, SIDE), progress):
+            made.append((row, width, height, jpeg))
             yield made[-1]
             if len(made) == AT_ONCE:
                 self._write(made)
@@ -158,7 +133,7 @@ class Thumbnails:
         with suppress(sqlite3.DatabaseError), self._lock, self._file:
             self._file.executemany("INSERT OR REPLACE INTO thumbnails VALUES (?, ?, ?, ?)", made)
             if complete:
-                self._file.execute("INSERT OR REPLACE INTO facts VALUES ('complete', 'yes')")
+                self._file.execute("INSERT OR REPLACE INTO facts VALUES ('complete', ?)", [str(self.run.n_images)])
 
 
 def _connect(path: Path | str) -> sqlite3.Connection:

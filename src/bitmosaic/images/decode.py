@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageCms, JpegImagePlugin, UnidentifiedImageError
@@ -31,6 +32,7 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+_LYING = (5, 6, 7, 8)  # orientations that exchange width and height
 # Where Pillow finds an orientation. Parsing EXIF takes as long as decoding a small JPEG, so look first.
 _EXIF_KEYS = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif", "Raw profile type APP1"}
 
@@ -59,6 +61,17 @@ def decode(content: bytes, max_side: int | None = None) -> np.ndarray:
             image.draft(None, (max_side, max_side))
         image.load()
         return to_array(fit(_rgb(_upright(image)), max_side))
+
+
+def size_of(file: BinaryIO) -> tuple[int, int]:
+    """Width and height of a picture as it is shown, from the header of its file. Raises as `decode` does."""
+    name = picture_format(file.read(HEAD_BYTES))
+    if name is None:
+        raise BadPictureError("not an image")
+    file.seek(0)
+    with Image.open(file, formats=[FORMATS[name]]) as image:
+        width, height = image.size
+        return (height, width) if _orientation(image) in _LYING else (width, height)
 
 
 def to_array(image: Image.Image) -> np.ndarray:
@@ -92,15 +105,19 @@ def refuse_bomb(width: int, height: int) -> None:
 
 def _upright(image: Image.Image) -> Image.Image:
     """Turn and mirror a picture as its EXIF orientation says."""
+    orientation = _orientation(image)
+    return image if orientation is None else image.transpose(_UPRIGHT[orientation])
+
+
+def _orientation(image: Image.Image) -> int | None:
+    """How it is to be turned or mirrored, None if not at all."""
     if not _EXIF_KEYS.intersection(image.info) and image.format != "TIFF":
-        return image
+        return None
     try:
         orientation = image.getexif().get(_ORIENTATION)
     except Exception:  # broken metadata does not make a picture bad
-        return image
-    if orientation not in _UPRIGHT:
-        return image
-    return image.transpose(_UPRIGHT[orientation])
+        return None
+    return orientation if orientation in _UPRIGHT else None
 
 
 def _rgb(image: Image.Image) -> Image.Image:

@@ -49,8 +49,19 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Known:
+    """What is known of some clusters beforehand."""
+
+    Q: np.ndarray  # (c, K) int8 in ±1
+    there: np.ndarray  # (c,) bool: whether anything is known of a cluster
+    rows: np.ndarray  # (n,) bool: the rows that are known to belong to one
+
+
+@dataclass(frozen=True)
 class Problem:
     """What is to be clustered, and what a good clustering is. Labels are those of all codes, in their order."""
+
+    rules = None  # that labels must obey, see `constrained`
 
     codes: Any  # (n, K/8) uint8
     norm: L21 | Frobenius
@@ -106,6 +117,14 @@ class Problem:
             S = S + change_of_sums(self.codes[moved], before[moved], labels[moved], len(S), self.n_threads)
         return S
 
+    def known(self, labels, n_clusters):
+        """What labels (n,), -1 where there is none, say of the clusters: a centroid is the majority of its codes."""
+        rows = np.flatnonzero(labels >= 0)
+        values = labels[rows].astype(np.int32)
+        S = cluster_bit_sums(self.take(rows), values, n_clusters, None, self.n_threads)
+        there = np.bincount(values, minlength=n_clusters) > 0
+        return Known(np.where(S >= 0, 1, -1).astype(np.int8), there, labels >= 0)
+
     def labels_with(self, Q, rows, values):
         """Labels that are `values` for some sorted rows, and the nearest centroid for all others."""
         if len(rows) == len(self.codes):
@@ -145,6 +164,8 @@ def assign(problem, Q, bit_weights, last=None, labels=None, S=None):
         Q = Q.copy()
         Q[empty[: len(far)]] = unpack(far, np.int8)
         step = problem.step(Q, bit_weights, step, labels, S)
+        if problem.rules is not None and (step.sizes == 0).sum() >= len(empty):
+            break  # rules may keep a code where it is
     return Q, step
 
 
@@ -197,17 +218,20 @@ def refine(problem, Q, max_iter, on_step: Callable[[str, float], None] | None = 
         d = problem.weights(S, Q_new)
         Q_new, step = assign(problem, Q_new, d, step, labels, S)
         # A cluster stays empty only where every code is on a centroid: better than that it cannot be.
-        converged = (step.n_moved == 0 and np.array_equal(Q_new, Q)) or not step.sizes.all()
+        # Under rules a cluster may have to stay empty.
+        stays_empty = not step.sizes.all() and (problem.rules is None or step.n_moved == 0)
+        converged = (step.n_moved == 0 and np.array_equal(Q_new, Q)) or stays_empty
         Q, labels, S = Q_new, step.labels, step.S
         if on_step:
             on_step("F", problem.objective(S, Q))
     return Clustering(Q, labels, S, step and step.sizes, d, problem.objective(S, Q), n_iter, converged)
 
 
-def seed(problem, n_clusters, rng):
+def seed(problem, n_clusters, rng, known=None):
     """k-means++ in Hamming space, each time the best of a few candidates: centroids (c, K) int8.
 
-    Hamming distance is a quarter of the squared distance of ±1 codes, so it is the sampling weight itself.
+    Hamming distance is a quarter of the squared distance of ±1 codes, so it is the sampling weight itself. Clusters
+    that are `known` begin there, and the others are drawn from rows that belong to none of these while there are any.
     """
     n = len(problem.codes)
     rows = max(ROWS_FOR_SEEDING, 50 * n_clusters)
@@ -215,25 +239,36 @@ def seed(problem, n_clusters, rng):
     codes = problem.take(sample)
     mass = np.ones(len(codes)) if problem.sample_weight is None else problem.sample_weight[sample]
     weights = plain_if_equal(problem.initial_weights)
-    if n_clusters > MANY_CLUSTERS:
+    if n_clusters > MANY_CLUSTERS and known is None:
         codes, mass = _condense(codes, mass, n_clusters, weights, problem.n_threads, rng)
     n_candidates = 2 + int(np.log(n_clusters))
 
     def distances(row):
         return hamming_distances(codes, codes[[row]], weights, problem.n_threads)[:, 0].astype(np.float64)
 
-    chosen = [_draw(mass, 1, rng)[0]]
-    closest = distances(chosen[0])
-    while len(chosen) < n_clusters:
+    wanted = n_clusters
+    if known is None:
+        chosen = [_draw(mass, 1, rng)[0]]
+        closest = distances(chosen[0])
+    else:
+        chosen, wanted = [], n_clusters - int(known.there.sum())
+        closest = nearest_centers(codes, pack(known.Q[known.there]), weights, problem.n_threads)[1].astype(np.float64)
+        fresh = mass * ~known.rows[sample]
+        mass = fresh if (fresh * closest).any() else mass
+    while len(chosen) < wanted:
         left = mass * closest
         if not left.any():  # every code is chosen: the other seeds are copies
-            chosen.extend(_draw(mass, n_clusters - len(chosen), rng))
+            chosen.extend(_draw(mass, wanted - len(chosen), rng))
             break
         candidates = _draw(left, n_candidates, rng)
         costs = costs_with(codes, codes[candidates], closest, mass, weights, problem.n_threads)
         chosen.append(candidates[int(costs.argmin())])
         closest = np.minimum(closest, distances(chosen[-1]))
-    return unpack(codes[chosen], np.int8)
+    if known is None:
+        return unpack(codes[chosen], np.int8)
+    Q = known.Q.copy()
+    Q[~known.there] = unpack(codes[np.array(chosen, np.int64)], np.int8)
+    return Q
 
 
 def _condense(codes, mass, n_clusters, weights, n_threads, rng):
@@ -258,7 +293,8 @@ def _draw(mass, count, rng):
     return np.searchsorted(cumulative, rng.random(count) * cumulative[-1], side="right").clip(max=len(mass) - 1)
 
 
-def best_of(problem, n_clusters, n_init, max_iter, rng):
-    """The clustering with the lowest objective among `n_init` seeded runs."""
-    runs = (refine(problem, seed(problem, n_clusters, rng), max_iter) for _ in range(n_init))
+def best_of(problem, n_clusters, n_init, max_iter, rng, known=None):
+    """The clustering with the lowest objective among `n_init` seeded runs; one is enough where all is known."""
+    n_init = 1 if known is not None and known.there.all() else n_init
+    runs = (refine(problem, seed(problem, n_clusters, rng, known), max_iter) for _ in range(n_init))
     return min(runs, key=lambda run: run.objective)

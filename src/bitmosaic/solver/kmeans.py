@@ -34,10 +34,11 @@ class Fits:
         return Fits(self.centers[order], self.labels[order], self.inertia[order])
 
 
-def kmeans(X, n_clusters, n_init, rng, n_threads, max_iter=ITER):
+def kmeans(X, n_clusters, n_init, rng, n_threads, max_iter=ITER, known=None, held=None):
     """Labels (n,) by k-means: the best of `n_init` rough fits to some rows, then the best few fitted to all rows.
 
-    With many clusters, where one fit takes long and seedings differ little, there are fewer fits and rounds.
+    With many clusters, where one fit takes long and seedings differ little, there are fewer fits and rounds. Where the
+    labels of some rows are `known` (n,), -1 for others, fits begin at their means; those that are `held` (n,) stay.
     """
     few = max(SEEDING_ROWS, SEEDING_ROWS_PER_CLUSTER * n_clusters)
     some = X if len(X) <= few else X[np.sort(rng.choice(len(X), few, replace=False))]
@@ -45,6 +46,11 @@ def kmeans(X, n_clusters, n_init, rng, n_threads, max_iter=ITER):
     def rounds(rows, most):
         return max(1, min(max_iter, most, LLOYD_WORK // (len(rows) * n_clusters)))
 
+    if known is not None and (known >= 0).any():
+        n_init = 1 if len(np.unique(known[known >= 0])) == n_clusters else n_init
+        n_init = max(1, min(n_init, WORK_TO_ALL // (len(X) * n_clusters)))
+        seeds = np.stack([known_means(X, known, n_clusters, rng) for _ in range(n_init)])
+        return lloyd(X, seeds, rounds(X, max_iter), n_threads, held).best(1).labels[0]
     n_init = max(1, min(n_init, SEEDING_WORK // (len(some) * n_clusters)))
     seeds = seedings(some, n_clusters, n_init, rng)
     fits = lloyd(some, seeds, rounds(some, max_iter if some is X else ROUGH_ITER), n_threads)
@@ -74,8 +80,31 @@ def seedings(X, n_clusters, n_fits, rng):
     return centers
 
 
-def lloyd(X, centers, max_iter, n_threads):
-    """Fits from these centers on. A cluster that loses all its rows stays where it is."""
+def known_means(X, known, n_clusters, rng):
+    """Centers (c, d): means of the rows whose labels are known, and for other clusters k-means++ given these, among the
+    rows without a label where there are any."""
+    rows = np.flatnonzero(known >= 0)
+    sums, sizes = np.zeros((n_clusters, X.shape[1])), np.bincount(known[rows], minlength=n_clusters)
+    np.add.at(sums, known[rows], X[rows])
+    centers = (sums / np.maximum(sizes, 1)[:, None]).astype(np.float32)
+    closest = np.full(len(X), np.inf, np.float32)
+    there = np.flatnonzero(sizes)
+    for block in row_ranges(len(X), max(64, SCORES // len(there))):
+        closest[block] = squared_distances(X[block], centers[there]).min(1)
+    draws = 2 + int(np.log(n_clusters))
+    for j in np.flatnonzero(sizes == 0):
+        mass = np.where(known < 0, closest, 0)
+        reached = np.cumsum(mass if mass.any() else closest, dtype=np.float64)
+        drawn = np.searchsorted(reached, rng.random(draws) * reached[-1]).clip(max=len(X) - 1)
+        nearer = np.minimum(squared_distances(X[drawn], X), closest)  # (draws, n)
+        best = nearer.sum(1, dtype=np.float64).argmin()
+        centers[j], closest = X[drawn[best]], nearer[best]
+    return centers
+
+
+def lloyd(X, centers, max_iter, n_threads, held=None):
+    """Fits from these centers on. A cluster that loses all its rows stays where it is. Rows with a label `held` (n,)
+    that is not -1 keep it."""
     n_fits, n_clusters, d = centers.shape
     centers = centers.copy()
     labels = np.full((n_fits, len(X)), -1, np.int32)
@@ -85,6 +114,8 @@ def lloyd(X, centers, max_iter, n_threads):
     active = np.arange(n_fits)
     for _ in range(max_iter):
         found = nearest(X, centers[active], n_threads)[0]
+        if held is not None:
+            found = np.where(held >= 0, held, found).astype(np.int32)
         kernels.move_rows(X, active, found, labels, sums, sizes)
         kept = np.where((sizes > 0)[..., None], sums / np.maximum(sizes, 1)[..., None], centers)[active]
         moved = ((kept - centers[active]) ** 2).sum((1, 2))
@@ -93,6 +124,8 @@ def lloyd(X, centers, max_iter, n_threads):
         if not len(active):
             break
     found, nearness = nearest(X, centers, n_threads)
+    if held is not None:
+        found = np.where(held >= 0, held, found).astype(np.int32)
     return Fits(centers, found, np.maximum(total - 2 * nearness, 0))
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from bitmosaic import kernels
 from bitmosaic.codes import cluster_bit_sums, pack, unpack
 from bitmosaic.solver import steps
-from bitmosaic.solver.clustering import Clustering, best_of, refine
+from bitmosaic.solver.clustering import Clustering, refine
+from bitmosaic.solver.constrained import best_seeding, under
 from bitmosaic.solver.keeping import NOTHING_KEPT, LoopState, imprint
 from bitmosaic.threads import row_ranges
 
@@ -62,13 +63,15 @@ def learn(
     rng,
     report: Callable[[int, float, float | None], None],
     keeper=NOTHING_KEPT,
+    rules=None,
+    known=None,
 ):
     """Run Algorithm 1 on the training rows in `blocks`.
 
     grams: Z_vᵀZ_v of each view · n_present (m,): how many of the rows have each view · start_rows: the rows that
     `start.labels` speaks of · report(iteration, objective, share of bits that changed): called after each iteration,
     and with None after those that were done before · keeper: is given the state between iterations, and may have one to
-    go on from.
+    go on from · rules: that labels obey · known (n,): first labels, -1 where there is none, for a start without labels.
     """
     s, n, m = settings, blocks.n_rows, len(blocks.embeddings)
     factors = [steps.regularised_factor(G, s.ridge, s.variance_reward) for G in grams]
@@ -76,7 +79,7 @@ def learn(
     shares = np.ones(m) if start.shares is None else start.shares
     state = keeper.begin(lambda: imprint(s, grams, n_present, start, start_rows, rng), rng)
     if state is None:
-        state = first_state(blocks, start, start_rows, s, shares, rng)
+        state = first_state(blocks, start, start_rows, s, shares, rng, rules, known)
     elif state.fits(n, s, [len(G) for G in grams], shares):
         report(state.n_iter, state.before, None)
     else:
@@ -84,7 +87,7 @@ def learn(
     codes, ZtBs, clustering, alpha = state.codes, state.ZtBs, state.clustering, state.alpha
     history, n_iter, before, converged = state.history, state.n_iter, state.before, state.converged
     del state
-    problem = blocks.problem(codes, s.norm, s.balance)
+    problem = under(rules, blocks.problem(codes, s.norm, s.balance))
     weights = shares * alpha**s.exponent * fairness
 
     def note(step, coding, grouping):
@@ -105,7 +108,7 @@ def learn(
         Ps, costs = new_projections()
 
         codes, flips = new_codes(blocks, codes, ZtBs, Ps, weights, clustering_pull(problem, clustering, s))
-        problem = blocks.problem(codes, s.norm, s.balance)
+        problem = under(rules, blocks.problem(codes, s.norm, s.balance))
         h = losses(Ps, costs)
         coding = weights @ h
         S = problem.sums(clustering.labels, s.n_clusters)
@@ -132,13 +135,14 @@ def learn(
     return Learned(Ps, weights, shares * alpha, clustering, codes, history, n_iter, converged)
 
 
-def first_state(blocks, start, start_rows, s, shares, rng):
+def first_state(blocks, start, start_rows, s, shares, rng, rules=None, known=None):
     """Codes by the start's projections, and their clusters."""
     m = len(blocks.embeddings)
     codes = blocks.constant(np.zeros(s.K // 8, np.uint8))
     ZtBs = [-np.outer(total, np.ones(s.K)) for total in blocks.totals()]  # of codes that are -1 throughout
     codes, _ = new_codes(blocks, codes, ZtBs, start.projections, np.ones(m))
-    clustering = first_clusters(blocks.problem(codes, s.norm, s.balance), start, start_rows, s, rng)
+    problem = under(rules, blocks.problem(codes, s.norm, s.balance))
+    clustering = first_clusters(problem, start, start_rows, s, rng, known)
     return LoopState(codes, ZtBs, clustering, np.full(m, 1 / shares.sum()), [], 0, np.inf, False)
 
 
@@ -214,11 +218,11 @@ def encoded_block(Ps, weights, Zs):
     return pack(steps.vote(Zs, Ps, weights)), []
 
 
-def first_clusters(problem, start, start_rows, s, rng):
+def first_clusters(problem, start, start_rows, s, rng, known=None):
     """Clusters of the first codes: the start's, the nearest of them for rows it did not see; or of the best seeding."""
     if start.labels is None:
         n_init = s.n_init if s.coupling > 0 else 1  # without coupling, clusters are learned from the final codes
-        return best_of(problem, s.n_clusters, n_init, s.cluster_iter, rng)
+        return best_seeding(problem, s.n_clusters, n_init, s.cluster_iter, rng, known)
     start_labels = start.labels.astype(np.int32)
     S = cluster_bit_sums(problem.take(start_rows), start_labels, s.n_clusters)
     Q = np.where(S >= 0, 1, -1).astype(np.int8)

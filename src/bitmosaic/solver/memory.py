@@ -50,6 +50,7 @@ class Needs:
     n_start: int  # rows that the start looks at
     n_train: int
     n_rows: int = 0  # that are clustered at the end, where they are more
+    constrained: int = 0  # bytes that constraints take
 
     def fixed(self, n_threads):
         """Bytes beside the cached blocks while learning, when most is needed: the start, or a pass over the data."""
@@ -88,7 +89,7 @@ class Needs:
             + 8 * l * m * self.n_bits * (4 + under_way)
         )
         codes = self.n_train * (2 * self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
-        return model + codes
+        return model + codes + self.constrained
 
     def _blocks(self, n_threads):
         """Those that are worked on."""

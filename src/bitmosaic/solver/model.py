@@ -43,22 +43,29 @@ class Model:
         """The nearest center of each code    [eq. 25]"""
         return nearest_centers(codes, self.centers, plain_if_equal(self.bit_weights), n_threads)[0]
 
-    def nearest_two(self, codes, n_threads=1):
+    def nearest_two(self, codes, n_threads=1, numbers=None):
         """The nearest center of each code, the distance to it and how much farther the second one is, in bits.
 
-        Where bits have weights, these are scaled to a mean of 1.
+        Where bits have weights, these are scaled to a mean of 1. Centers of the same `numbers` (c,) are one cluster:
+        the second one is the nearest of another.
         """
         labels = self.assign(codes, n_threads)
+        distance, margin = self.distances_to_own(codes, labels, n_threads, numbers)
+        return labels, distance, np.maximum(margin, 0)
+
+    def distances_to_own(self, codes, labels, n_threads=1, numbers=None):
+        """The distance of each code to the center of its label, and how much farther the nearest other one is, in bits:
+        less than 0 where constraints keep it from there. Scaled as by :meth:`nearest_two`."""
+        numbers = np.arange(len(self.centers)) if numbers is None else numbers
         weights = plain_if_equal(self.bit_weights / self.bit_weights.mean())
         distance, margin = np.empty(len(codes), np.float32), np.zeros(len(codes), np.float32)
         for rows in row_ranges(len(codes), max(1, 2**22 // len(self.centers))):
             table = hamming_distances(codes[rows], self.centers, weights, n_threads).astype(np.float32)
-            own = (np.arange(len(table)), labels[rows])
-            distance[rows] = table[own]
-            if len(self.centers) > 1:
-                table[own] = np.inf
-                margin[rows] = np.maximum(table.min(1) - distance[rows], 0)
-        return labels, distance, margin
+            distance[rows] = table[np.arange(len(table)), labels[rows]]
+            if len(np.unique(numbers)) > 1:
+                table[numbers[labels[rows], None] == numbers] = np.inf
+                margin[rows] = table.min(1) - distance[rows]
+        return distance, margin
 
     def to_arrays(self):
         """Named arrays, and the width and root of each embedding, for a file."""

@@ -37,6 +37,14 @@ class Start:
     shares: np.ndarray | None = None  # (m,) ω_v, where not all views count the same
 
 
+@dataclass(frozen=True)
+class Guide:
+    """What is known of the labels of the training rows beforehand."""
+
+    known: np.ndarray  # (n,) int32, -1 where nothing is: clusters begin there
+    held: np.ndarray  # (n,) int32, -1 where they are free: these stay
+
+
 def random_rotation(n_from, n_to, rng):
     """The first rows and columns of a random rotation: (n_from, n_to), with orthonormal rows or columns."""
     Q = np.linalg.qr(rng.standard_normal((max(n_from, n_to), min(n_from, n_to))))[0]
@@ -84,24 +92,29 @@ def find_consensus(joint, views, n_rows, n_present, n_threads=1):
     return Consensus(gram, white, whiteners, view_shares(gram, white, n_rows))
 
 
-def consensus_start(blocks, rows, consensus, K, n_clusters, n_init, rng):
+def consensus_start(blocks, rows, consensus, K, n_clusters, n_init, rng, guide=None):
     """What the views agree on (MAXVAR generalised canonical correlation), and k-means on the angles in that space.
 
     `rows` (n,) are the positions of those in `blocks` that are looked at. Where the plain views already fall into
     clusters that stand apart, those are the labels, and the directions are the ones that tell them apart: views of such
-    data agree on everything, so agreement says nothing.
+    data agree on everything, so agreement says nothing. A `guide` for all rows of `blocks` says where clusters begin.
     """
     whiteners, shares = consensus.whiteners, consensus.shares
-    labels = separate_clusters(PlainViews(blocks, rng), rows, shares, n_clusters, n_init, rng)
+    labels = separate_clusters(PlainViews(blocks, rng), rows, shares, n_clusters, n_init, rng, guide)
     if labels is None:
         count = min(DIRECTIONS_PER_CLUSTER * n_clusters, MOST_DIRECTIONS)
         directions = agreed_directions(consensus.gram, consensus.views, whiteners, shares, count, rng)
         Y = place(blocks, rows, directions)
-        labels = kmeans(on_the_sphere(Y), n_clusters, n_init, rng, blocks.n_threads)
+        labels = kmeans(on_the_sphere(Y), n_clusters, n_init, rng, blocks.n_threads, **guided(guide, rows))
     else:
         directions = telling_directions(blocks, rows, whiteners, labels, n_clusters)
     rotation = random_rotation(directions[0].shape[1], K, rng)
     return Start([(T @ rotation).astype(np.float32) for T in directions], labels, shares)
+
+
+def guided(guide, rows):
+    """What k-means takes of a guide, for some rows."""
+    return {} if guide is None else {"known": guide.known[rows], "held": guide.held[rows]}
 
 
 def whitener(gram, n_rows):
@@ -219,7 +232,7 @@ def plain_sample(n_clusters, n_rows):
     return min(n_rows, max(PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER * n_clusters))
 
 
-def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
+def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng, guide=None):
     """Labels (n,) of the rows by k-means on the plain views, if the clusters stand apart; else None.
 
     They do where the mean of (b - a)/max(a, b), a and b the distances to the own and to the second nearest mean (the
@@ -235,7 +248,8 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
     scales = balanced(plain, shares)
     plain = [scale * X[complete] for scale, X in zip(scales, plain, strict=True)]
     for fits, rounds, enough in ((min(n_init, FEW_SEEDINGS), FEW_ROUNDS, 0.5 * APART), (n_init, ITER, APART)):
-        found = kmeans(np.hstack(plain), n_clusters, fits, rng, plain_views.n_threads, rounds)
+        hints = guided(guide, some[complete])
+        found = kmeans(np.hstack(plain), n_clusters, fits, rng, plain_views.n_threads, rounds, **hints)
         if len(np.unique(found)) < n_clusters:
             return None
         means = [np.stack([X[found == j].mean(0) for j in range(n_clusters)]) for X in plain]
@@ -249,7 +263,7 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng):
         for v, (scale, C) in enumerate(zip(scales, means, strict=True)):
             distances += np.nan_to_num(squared_distances(scale * plain_views.view(v, rows[block]), C))
         labels[block] = distances.argmin(1)
-    return labels
+    return labels if guide is None else np.where(guide.held[rows] >= 0, guide.held[rows], labels)
 
 
 def silhouette(X, means, labels):

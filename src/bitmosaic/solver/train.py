@@ -10,14 +10,15 @@ import numpy as np
 
 from bitmosaic.embedding import basis_rows, fit_embedding, normalisation, principal_basis
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.solver.clustering import best_of, refine
+from bitmosaic.solver.clustering import refine
+from bitmosaic.solver.constrained import best_seeding, finished, under
 from bitmosaic.solver.how_many import ClusterCounts, how_many, most_clusters
 from bitmosaic.solver.keeping import NOTHING_KEPT
 from bitmosaic.solver.loop import Settings, encode, learn
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
 from bitmosaic.solver.scan import SMALLEST_SPREAD, rows_per_block
-from bitmosaic.solver.start import consensus_start, find_consensus, rotation_start
+from bitmosaic.solver.start import Guide, consensus_start, find_consensus, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
 from bitmosaic.threads import in_order, row_ranges, single_threaded_blas
 from bitmosaic.views import exact_dtype, read_rows
@@ -76,23 +77,26 @@ class Trained:
     counts: ClusterCounts | None  # where the number of clusters was to be found
 
 
-def train(data, options, rng, report: Callable[..., None], keeper=NOTHING_KEPT):
+def train(data, options, rng, report: Callable[..., None], keeper=NOTHING_KEPT, rules=None, known=None):
     """Learn from views, which are LocalData or the like. `report` is told, in words, how far the work is, and how many
     steps were done if it is more than one.
 
-    `keeper` is given what another process would need to go on, and may have it of an earlier one.
+    `keeper` is given what another process would need to go on, and may have it of an earlier one. `rules` are obeyed by
+    the labels of all rows; `known` (n,) are labels from which clusters begin, -1 where there is none.
     """
     with single_threaded_blas():
-        return _train(data, options, rng, report, keeper)
+        return _train(data, options, rng, report, keeper, rules, known)
 
 
-def _train(data, o, rng, report, keeper):
+def _train(data, o, rng, report, keeper, rules, known):
     n, n_views = data.n_rows, len(data.names)
-    needs = memory_needs(data.widths, o, n if data.client is None else 0)
+    needs = memory_needs(data.widths, o, n if data.client is None else 0, rules)
     n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
 
     report(f"looking through {o.n_train} of {n} rows of {n_views} views")
-    rows = np.arange(n) if o.n_train == n else np.sort(rng.choice(n, o.n_train, replace=False))
+    rows = training_rows(n, o.n_train, rules, rng)
+    train_rules = None if rules is None else rules.among(rows)
+    guide = guide_of(train_rules, None if known is None else known[rows], len(rows))
     sample = data.sample(rows)
     facts = sample.scan(rows, n_threads, o.root)
     present = np.array([f.present for f in facts])  # (m, n_train)
@@ -148,7 +152,8 @@ def _train(data, o, rng, report, keeper):
 
     report(f"{o.start} start")
     if o.start == "consensus":
-        start = consensus_start(blocks, start_rows, consensus, o.n_bits, o.n_clusters, o.n_init, rng)
+        n_init = o.n_init if known is None else 1
+        start = consensus_start(blocks, start_rows, consensus, o.n_bits, o.n_clusters, n_init, rng, guide)
         del consensus
     else:
         start = rotation_start(grams, o.n_bits, rng)
@@ -161,7 +166,8 @@ def _train(data, o, rng, report, keeper):
             return
         report(f"iteration {iteration}/{o.max_iter}: objective {objective:.6g}, {flips:.2%} of the bits changed")
 
-    learned = learn(blocks, grams, n_present, start, start_rows, settings, rng, progress, keeper)
+    first = None if known is None else guide.known
+    learned = learn(blocks, grams, n_present, start, start_rows, settings, rng, progress, keeper, train_rules, first)
 
     report(f"encoding {n} rows")
     projections = [P.astype(np.float32) for P in learned.Ps]
@@ -169,7 +175,7 @@ def _train(data, o, rng, report, keeper):
     if len(rows) < n or sample is not data:  # what is in the cache is of no use any more
         blocks = data.blocks(embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
     codes = encode(blocks, projections, learned.weights, keeper)
-    clustering = final_clusters(partial(blocks.problem, codes), n, learned.clustering.Q, o, rng)
+    clustering = final_clusters(partial(blocks.problem, codes), n, learned.clustering.Q, o, rng, rules, known)
     model = Model(embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
     return Trained(
         model,
@@ -184,13 +190,38 @@ def _train(data, o, rng, report, keeper):
     )
 
 
-def memory_needs(widths, o, n_rows):
+def training_rows(n, n_train, rules, rng):
+    """Sorted rows to learn from. Those that rules speak of are among them, up to half of them all."""
+    if n_train == n:
+        return np.arange(n)
+    if rules is None or not rules.bound.any():
+        return np.sort(rng.choice(n, n_train, replace=False))
+    bound = rules.bound
+    spoken_of, others = np.flatnonzero(bound), np.flatnonzero(~bound)
+    n_spoken_of = max(min(len(spoken_of), n_train // 2), n_train - len(others))
+    some = rng.choice(spoken_of, n_spoken_of, replace=False)
+    return np.sort(np.concatenate([some, rng.choice(others, n_train - n_spoken_of, replace=False)]))
+
+
+def guide_of(rules, known, n):
+    """What fixed rows and labels that are `known` (n,) say of n rows; None where they say nothing."""
+    if rules is None and known is None:
+        return None
+    held, first = np.full((2, n), -1, np.int32)
+    if rules is not None:
+        held[rules.fixed_rows] = rules.fixed_labels
+        first = rules.first_labels()
+    return Guide(first if known is None else np.where(held >= 0, held, known).astype(np.int32), held)
+
+
+def memory_needs(widths, o, n_rows, rules=None):
     """What decides how much memory a fit of views with these columns takes; `n_rows` are clustered on this machine."""
     n_anchors = min(o.n_anchors, most_anchors(o, o.n_train))
     n_clusters = o.n_clusters or most_clusters(o.n_train)
     n_start = min(o.n_train, max(START_ROWS, START_ROWS_PER_CLUSTER * n_clusters))
     more = n_rows if n_rows > o.n_train else 0
-    return Needs(tuple(widths), o.n_components, n_anchors, o.n_bits, n_clusters, n_start, o.n_train, more)
+    constrained = 0 if rules is None else rules.n_bytes
+    return Needs(tuple(widths), o.n_components, n_anchors, o.n_bits, n_clusters, n_start, o.n_train, more, constrained)
 
 
 def choose_anchors(present, o, rng):
@@ -312,13 +343,16 @@ def typical_bit_weight(norm, n):
     return 0.5 / np.sqrt(n) if norm == "l21" else 1.0
 
 
-def final_clusters(problem_with, n, Q, o, rng):
+def final_clusters(problem_with, n, Q, o, rng, rules=None, known=None):
     """Clusters of all n codes: from the learned centroids Q on, or from the best seeding where none were learned.
 
-    `problem_with(norm, balance)` is the problem of clustering them.
+    `problem_with(norm, balance)` is the problem of clustering them; labels obey the `rules`, and where none were
+    learned the clusters begin with the labels that are `known` (n,).
     """
-    problem = problem_with(make_norm(o.norm, o.n_bits), o.balance * n * typical_bit_weight(o.norm, n))
+    problem = under(rules, problem_with(make_norm(o.norm, o.n_bits), o.balance * n * typical_bit_weight(o.norm, n)))
     rounds = max(5, min(FINAL_ITER, FINAL_WORK // o.n_clusters))
     if o.joint:
-        return refine(problem, Q, rounds)
-    return best_of(problem, o.n_clusters, o.n_init, rounds, rng)
+        return finished(problem, refine(problem, Q, rounds))
+    if known is not None:
+        known = guide_of(rules, known, n).known
+    return finished(problem, best_seeding(problem, o.n_clusters, o.n_init, rounds, rng, known))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bitmosaic import edits
+from bitmosaic.edits import EditLog, StaleEditError, UnwritableLogError, in_force, in_words
 from bitmosaic.errors import BusyFolderError, FileFormatError, InvalidDataError
-from bitmosaic.explorer import edits
-from bitmosaic.explorer.edits import EditLog, StaleEditError, UnwritableLogError, in_force, in_words
 from bitmosaic.files import locked
 
 LABELS = np.array([0, 0, 1, 1, 2, 2], np.int32)

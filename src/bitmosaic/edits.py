@@ -117,11 +117,12 @@ class Edited:
 class EditLog:
     """The log of one run folder. It may not exist yet, and others may append to it meanwhile."""
 
-    def __init__(self, folder: Path, labels: np.ndarray, n_clusters: int):
+    def __init__(self, folder: Path, labels: np.ndarray, n_clusters: int, fitted: np.ndarray | None = None):
+        """`fitted`: the first of the labels, if pictures were added since; edits are for what the fit has found."""
         self.path = folder / FILE
         self._writing = threading.Lock()
         self.labels, self.n_clusters = labels, n_clusters
-        self.head = {"format": FORMAT, "version": VERSION, "labels": hashlib.sha256(labels.tobytes()).hexdigest()}
+        self.head = _head(labels if fitted is None else fitted)
 
     def entries(self) -> list[Edit]:
         """Every line but the head, undone ones and undos included: their number is the version of the clusters."""
@@ -218,7 +219,7 @@ class EditLog:
             whole = file.read().rfind(b"\n") + 1
             file.truncate(whole)  # a line that a killed process left unfinished
             lines = [entry] if whole else [self.head, entry]
-            text = b"".join(json.dumps(line).encode("ascii") + b"\n" for line in lines)
+            text = _lines(lines)
             try:
                 if file.write(text) < len(text):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -228,6 +229,20 @@ class EditLog:
                 raise
         if new:
             sync_folder(self.path.parent)
+
+
+def new_log(labels: np.ndarray, names: dict[int, str]) -> bytes:
+    """The content of a log that gives clusters their names and has nothing else."""
+    return _lines([_head(labels), *({"do": "name", "cluster": n, "name": name} for n, name in sorted(names.items()))])
+
+
+def _head(labels: np.ndarray) -> Edit:
+    """Says which clusters a log is for: those of the labels that a fit has found."""
+    return {"format": FORMAT, "version": VERSION, "labels": hashlib.sha256(labels.tobytes()).hexdigest()}
+
+
+def _lines(entries: list[Edit]) -> bytes:
+    return b"".join(json.dumps(entry).encode("ascii") + b"\n" for entry in entries)
 
 
 def in_force(entries: list[Edit]) -> list[Edit]:

@@ -1,0 +1,89 @@
+"""Adding pictures to a run, beside a new run of everything: what each takes, and how far their clusters agree."""
+
+import shutil
+import time
+from dataclasses import dataclass
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+
+from bitmosaic import pipeline
+from bitmosaic.errors import InvalidDataError
+from bitmosaic.images import Progress, open_images
+from bitmosaic.images.files import FileSource
+from bitmosaic.metrics import clustering_scores
+from bitmosaic.run import Run
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Seconds of both ways, and the labels of the added pictures by every seed, in the same order."""
+
+    new_run: float
+    add: float
+    added: list[np.ndarray]  # one for each seed: by a run of TRAIN, to which they were added
+    fitted: list[np.ndarray]  # the same: by a run of all
+    truth: np.ndarray
+
+    @property
+    def agreement(self) -> np.ndarray:
+        """Adjusted Rand index of each added labelling with each fitted one."""
+        return np.array([rand_index(a, b) for a, b in product(self.added, self.fitted)])
+
+    @property
+    def between_seeds(self) -> np.ndarray:
+        """The same between every two fitted ones, of different seeds."""
+        return np.array([rand_index(a, b) for a, b in combinations(self.fitted, 2)])
+
+    def nmi(self, labellings: list[np.ndarray]) -> np.ndarray:
+        return np.array([clustering_scores(self.truth, labels)["nmi"] for labels in labellings])
+
+
+def rand_index(a: np.ndarray, b: np.ndarray) -> float:
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(a, b))
+
+
+def measure(train: str, test: str, out: Path, n_clusters: int, n_seeds: int, progress: Progress) -> Growth:
+    """Runs of TRAIN to which TEST is added, and runs of both; features are extracted once, and timed then."""
+    sources = [files_of(train, progress), files_of(test, progress)]
+    if out.exists() and any(out.iterdir()):
+        raise InvalidDataError(f"A measurement goes into a folder of its own; {out} holds other things.")
+    # All kernels are compiled, and all files in the system's cache, before a clock starts.
+    warm = pipeline.cluster(sources[0][:: max(1, len(sources[0]) // 500)], out / "warm", 2, labels="folder")
+    pipeline.add(warm, sources[1][:: max(1, len(sources[1]) // 500)])
+    shutil.rmtree(out / "warm")
+    for source in sources:
+        for path in source:
+            Path(path).read_bytes()
+
+    pipeline.cluster(sources[0], out / "train-0", n_clusters, labels="folder", progress=progress)
+    start = time.perf_counter()
+    first = pipeline.add(Run(out / "train-0"), sources[1], progress=progress)
+    add_seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    pipeline.cluster([*sources[0], *sources[1]], out / "all-0", n_clusters, labels="folder", progress=progress)
+    new_seconds = time.perf_counter() - start
+    if first.folder is None or first.known or first.skipped:
+        raise InvalidDataError("The pictures of TEST must be readable, and none of them in TRAIN; some are not so.")
+
+    added, fitted = [], []
+    for seed in range(n_seeds):
+        if seed:
+            pipeline.fit(out / "train-0" / "views", out / f"train-{seed}", n_clusters, seed=seed, progress=progress)
+            pipeline.add(Run(out / f"train-{seed}"), first.folder / "views", progress=progress)
+            pipeline.fit(out / "all-0" / "views", out / f"all-{seed}", n_clusters, seed=seed, progress=progress)
+        added.append(np.asarray(Run(out / f"train-{seed}").additions[0].column("labels")))
+        fitted.append(np.asarray(Run(out / f"all-{seed}").column("labels")[-len(sources[1]) :]))
+    truth = first.run.additions[0].views.labels
+    assert truth is not None
+    return Growth(new_seconds, add_seconds, added, fitted, truth)
+
+
+def files_of(src: str, progress: Progress) -> list[str]:
+    source = open_images(src, progress)
+    if not isinstance(source, FileSource):
+        raise InvalidDataError(f"This is measured on pictures that are files; {src} is an archive or an array.")
+    return [str(Path(source.root, path).resolve()) for path in source.paths]

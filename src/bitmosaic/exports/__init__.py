@@ -1,0 +1,1 @@
+"""Clusters as edited -> what other programs read: one file a family of formats, one registry (`kinds`)."""

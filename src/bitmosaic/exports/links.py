@@ -1,0 +1,160 @@
+"""Groups of pictures -> a folder for each, with a link to each picture, or a copy of what is in an archive or array."""
+
+import io
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from bitmosaic.errors import ExportError, FileFormatError, InvalidDataError, MissingFileError
+from bitmosaic.exports.kind import Exported, Pictures, counted
+from bitmosaic.files import beside, write_json
+from bitmosaic.images import Progress, quiet
+from bitmosaic.run_pictures import RunPictures
+
+if TYPE_CHECKING:
+    from bitmosaic.explorer.clusters import Clusters
+
+FORMAT, VERSION = "bitmosaic-links", 1
+LONGEST_NAME = 120  # bytes of UTF-8; file systems take 255, and some programs add to a name
+LONGEST_SUFFIX = 10
+_FORBIDDEN = re.compile(r'[<>:"/\\|?*]')
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # devices on Windows
+
+
+def export_links(clusters: "Clusters", folder: Path, find_pictures: Pictures, progress: Progress = quiet) -> Exported:
+    """A folder for each cluster, named by its number and its name."""
+    width = max(3, len(str(max(clusters.numbers))))
+    groups = {
+        f"{number:0{width}d} {clusters.names.get(number, '')}": np.sort(clusters.members(number)).tolist()
+        for number in clusters.numbers
+    }
+    pictures, run = find_pictures(), clusters.pictures.run
+    if not pictures.available:
+        raise MissingFileError(
+            f"Links need pictures; those of {run.folder} are not where they were, or there never were any. "
+            "Say where they are: --source PICTURES."
+        )
+    return write_links(folder, groups, clusters.pictures.paths, pictures, progress, edits=clusters.version)
+
+
+def write_links(
+    folder: Path,
+    groups: Mapping[str, Sequence[int]],
+    paths: Sequence[str],
+    pictures: RunPictures,
+    progress: Progress = quiet,
+    **facts: Any,
+) -> Exported:
+    """A folder for each group of rows, all in one that appears when it is finished.
+
+    A picture keeps its name and those of its folders, joined by `__`. Copies from an archive are the bytes in it;
+    pictures of an array become PNG files. `facts` go into the manifest, by which a later search for pictures knows the
+    folder and passes it over.
+    """
+    folder = Path(os.path.abspath(folder))
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise InvalidDataError(f"Links go into a folder of their own; {folder} holds other things. Choose another.")
+    unfinished = beside(folder / "inside" if folder.exists() else folder)
+    links = copies = 0
+    targets = _targets(groups, paths)
+    try:
+        for place in dict.fromkeys(target.parent for target in targets.values()):
+            (unfinished / place).mkdir(parents=True)
+        write_json(unfinished / "manifest.json", {"format": FORMAT, "version": VERSION} | facts)
+        to_copy = []
+        for number, (row, target) in enumerate(targets.items(), 1):
+            place_of_picture = pictures.place(row)
+            if place_of_picture is None:
+                to_copy.append(row)
+            elif os.path.isfile(place_of_picture):
+                (unfinished / target).symlink_to(place_of_picture)
+                links += 1
+            progress("linking pictures", number, len(targets))
+        for number, (row, content) in enumerate(pictures.contents(to_copy), 1):
+            copies += _copy(content, unfinished / targets[row])
+            progress("copying pictures", number, len(to_copy))
+        _put(unfinished, folder)
+    except (OSError, FileFormatError) as error:
+        raise ExportError(
+            f"Of {len(targets):,} pictures {links + copies:,} were exported to {folder}, then it stopped: {error} "
+            "Nothing of it was kept; try again."
+        ) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    missing = len(targets) - links - copies
+    kinds = [counted(links, "link")] * bool(links or not copies) + [counted(copies, "copy", "copies")] * bool(copies)
+    notes = [f"{missing:,} pictures are not where they were."] if missing else []
+    made = {"folders": len(groups), "links": links, "copies": copies, "missing": missing}
+    return Exported(made, f"{' and '.join(kinds)} in {counted(len(groups), 'folder')}", notes)
+
+
+def _put(unfinished: Path, folder: Path) -> None:
+    """Rename the finished folder; an empty one that is there already may be where somebody stands, and stays."""
+    if unfinished.parent != folder:
+        unfinished.rename(folder)
+        return
+    for entry in unfinished.iterdir():
+        entry.rename(folder / entry.name)
+
+
+def _copy(content: bytes | np.ndarray | None, target: Path) -> bool:
+    if isinstance(content, bytes):
+        with target.open("xb") as file:
+            file.write(content)
+    elif content is not None:
+        png = io.BytesIO()  # not the file itself: Pillow does not see that a disk is full
+        Image.fromarray(content).save(png, "PNG")
+        with target.with_name(f"{target.name}.png").open("xb") as file:
+            file.write(png.getvalue())
+    return content is not None
+
+
+# ---- names that stay in their folder
+
+
+def _targets(groups: Mapping[str, Sequence[int]], paths: Sequence[str]) -> dict[int, Path]:
+    """A path of its own for each picture, below the folder of its group."""
+    folders = zip(min(paths).split("/")[:-1], max(paths).split("/")[:-1], strict=False)
+    common = sum(len(ours) + 1 for ours, _ in takewhile(lambda pair: pair[0] == pair[1], folders))
+    targets, group_name = {}, _own_names()
+    for group, rows in groups.items():
+        place, name = Path(group_name(group)), _own_names()
+        targets.update({row: place / name(paths[row][common:].replace("/", "__")) for row in rows})
+    return targets
+
+
+def _own_names() -> Callable[[str], str]:
+    """Safe names in one folder; one that is taken, whatever its case, gets a number."""
+    taken: dict[str, int] = {}
+
+    def own(name: str) -> str:
+        safe = candidate = safe_name(name)
+        while candidate.casefold() in taken:
+            taken[safe.casefold()] = count = taken.get(safe.casefold(), 1) + 1
+            stem, suffix = os.path.splitext(safe)
+            candidate = f"{stem} ({count}){suffix}"
+        taken[candidate.casefold()] = 1
+        return candidate
+
+    return own
+
+
+def safe_name(text: str) -> str:
+    """A file name that every usual system takes and that names nothing outside its folder."""
+    text = "".join(letter if letter.isprintable() else "_" for letter in text)
+    text = _FORBIDDEN.sub("_", text).strip(" .") or "_"
+    if _RESERVED.fullmatch(text):
+        text = f"_{text}"
+    if len(text.encode()) > LONGEST_NAME:
+        stem, suffix = os.path.splitext(text)
+        if len(suffix) > LONGEST_SUFFIX:
+            stem, suffix = text, ""
+        text = stem.encode()[: LONGEST_NAME - len(suffix)].decode(errors="ignore").rstrip(" .") + suffix
+    return text

@@ -1,0 +1,59 @@
+"""Many files of a folder are replaced together: made in a hidden folder inside it, then each moved to its place.
+
+Once all are made, a mark says so. From then on whoever opens the folder first puts them in their places, or goes on
+with that where a process died: half old and half new is never read.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from bitmosaic.errors import UnwritableFileError
+from bitmosaic.files import locked, sync_folder, write_whole, writing
+
+READY, GONE, REPLACED = ".ready", ".gone", ".replaced"  # in the hidden folder
+
+
+def announce(work: Path, names: Sequence[str]) -> None:
+    """All that is to appear is in `work`; of these names, what is not there is to go. No way back from here."""
+    with writing(work):
+        (work / GONE).mkdir(exist_ok=True)
+        for name in names:
+            if not (work / name).exists():
+                (work / GONE / name).touch()
+        sync_folder(work)
+    write_whole(work / READY, b"")
+
+
+def publish(folder: Path, work: Path, names: Sequence[str]) -> None:
+    """Put what was announced in its place in `folder`, in the order of the names. For who holds the lock."""
+    if not (work / READY).is_file():
+        return
+    with writing(folder):
+        for name in names:
+            new, place, gone = work / name, folder / name, work / GONE / name
+            if new.exists():
+                if place.is_dir():  # a folder cannot be replaced in one step
+                    place.rename(work / REPLACED)
+                new.replace(place)
+                shutil.rmtree(work / REPLACED, ignore_errors=True)
+            elif gone.exists():
+                shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
+                gone.unlink()
+        sync_folder(folder)
+        (work / READY).unlink()
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def finish_publishing(folder: Path, work: Path, names: Sequence[str]) -> None:
+    """What a process that died left announced takes its place before anything is read."""
+    if not (work / READY).is_file():
+        return
+    try:
+        with locked(folder):
+            publish(folder, work, names)
+    except UnwritableFileError as error:
+        raise UnwritableFileError(
+            f"New files must take their places in {folder} before it is read, and cannot ({error.strerror}). "
+            "Open it once where it may be written to."
+        ) from error

@@ -1,0 +1,54 @@
+"""True labels of a run's pictures, from wherever a user has them."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
+from bitmosaic.images import display_path, folder_name
+from bitmosaic.npy import load_npy
+from bitmosaic.run import Run
+from bitmosaic.views.core import as_labels
+
+
+def true_labels(run: Run, labels: Any) -> np.ndarray:
+    if isinstance(labels, str) and labels == "folder":
+        names = [folder_name(path) for path in run.paths]
+        if len(set(names)) < 2:
+            raise InvalidDataError(
+                "Labels from folders need pictures in several folders; those of this run are in one."
+            )
+        return np.array(names)
+    path = Path(labels)
+    if not path.is_file():
+        raise MissingFileError(f"Labels are 'folder', a .csv or a .npy file; there is no file {path}.")
+    try:
+        values = _labels_from_csv(run, path) if path.suffix == ".csv" else as_labels(load_npy(path))
+    except InvalidDataError:
+        raise
+    except (ValueError, OSError, csv.Error) as error:
+        raise FileFormatError(
+            f"Labels are 'folder', a .csv or a .npy file; {path} cannot be read ({error})."
+        ) from error
+    if len(values) != len(run.paths):
+        raise InvalidDataError(
+            f"There must be one label for each of {len(run.paths)} images; {path} has {len(values)}."
+        )
+    return values
+
+
+def _labels_from_csv(run: Run, path: Path) -> np.ndarray:
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        if not {"path", "label"} <= set(reader.fieldnames or ()):
+            raise InvalidDataError(f"{path} must have the columns path and label; it has {reader.fieldnames}.")
+        known = {row["path"]: row["label"] for row in reader}
+    names = [display_path(p) for p in run.paths]
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise InvalidDataError(
+            f"{path} must have a label for every image; {len(missing)} lack one, such as {missing[0]}."
+        )
+    return np.array([known[name] for name in names])

@@ -1,0 +1,301 @@
+"""add: only new pictures are read, known ones recognised, and a stop at any moment costs nothing."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bitmosaic import HSIC, extraction, pipeline
+from bitmosaic.adding import WORK
+from bitmosaic.codes import hamming_distances_numpy
+from bitmosaic.errors import BitmosaicError, BusyFolderError, InvalidDataError, MissingFileError, ViewMismatchError
+from bitmosaic.extraction import extract_views
+from bitmosaic.files import locked, read_json, write_json
+from bitmosaic.run import Run
+from bitmosaic.views import read_views, write_views
+from pictures import write_pictures
+
+VIEWS = ("ch", "hog")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    root = tmp_path_factory.mktemp("adding")
+    first, more = write_pictures(root / "first", 12), write_pictures(root / "more", 6, seed=9)
+    pipeline.cluster(first, root / "run", 3, views=VIEWS, labels="folder", max_side=16)
+    return root, first, more
+
+
+@pytest.fixture
+def grown(made, tmp_path):
+    """A run of one's own, what it was made of, and what there is to add."""
+    root, first, more = made
+    return Run(shutil.copytree(root / "run", tmp_path / "run")), first, more
+
+
+def files_of(folder):
+    """Every file with its content; the time in a manifest set aside."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            content = path.read_bytes()
+            if path.name == "manifest.json":
+                content = json.dumps({key: value for key, value in json.loads(content).items() if key != "at"})
+            found[str(path.relative_to(folder))] = content
+    return found
+
+
+def test_new_pictures_follow_the_others_in_every_column(grown):
+    run, _, more = grown
+    before = {name: np.array(run.column(name)) for name in ("codes", "labels", "distances")}
+    added = pipeline.add(run, more)
+    now = added.run
+    assert (added.images, added.known, added.skipped, now.n_images, now.n_fitted) == (18, 0, 0, 54, 36)
+    for name, values in before.items():
+        np.testing.assert_array_equal(now.column(name)[:36], values)
+        assert len(now.column(name)) == 54
+    predicted, _ = pipeline.predict(run, more)
+    assert [predicted["path"], predicted["cluster"].tolist()] == [
+        list(now.paths[36:]),
+        now.column("labels")[36:].tolist(),
+    ]
+    np.testing.assert_array_equal(now.column("distances")[36:], predicted["distance"])
+    np.testing.assert_array_equal(now.model.transform(now.views), now.column("codes"))
+    assert now.views.labels[36:].tolist() == [path.split("/")[0] for path in now.paths[36:]]
+    assert sum(added.sizes.values()) == 18
+    assert pipeline.evaluate(now)["acc"] > 0.9
+
+
+def test_nothing_that_was_there_is_touched(grown):
+    run, _, more = grown
+    before = files_of(run.folder)
+    pipeline.add(run, more)
+    after = files_of(run.folder)
+    assert {path: after[path] for path in before} == before
+    assert all(path.startswith("additions/0001/") for path in after.keys() - before.keys())
+
+
+def test_the_same_folder_again_adds_nothing_and_leaves_nothing(grown):
+    run, first, more = grown
+    pipeline.add(run, more)
+    before = files_of(run.folder)
+    for again, count in ((more, 18), (first, 36)):
+        added = pipeline.add(run, again)
+        assert (added.images, added.known, added.folder) == (0, count, None)
+        assert files_of(run.folder) == before
+
+
+def test_known_pictures_are_told_by_content_with_the_path_of_the_same(grown, tmp_path):
+    run, first, more = grown
+    mixed = tmp_path / "mixed"
+    mixed.mkdir()
+    shutil.copy(first / "disc" / "0003.png", mixed / "a.png")
+    Image.open(first / "disc" / "0004.png").save(mixed / "b.bmp")  # other bytes, the same pixels
+    shutil.copy(more / "noise" / "0000.png", mixed / "c.png")
+    shutil.copy(more / "noise" / "0000.png", mixed / "d.png")
+    (mixed / "e.png").write_bytes(b"\x89PNG\r\n\x1a\nno")
+    added = pipeline.add(run, mixed)
+    assert (added.images, added.known, added.skipped) == (1, 3, 1)
+    known = (added.folder / "known.csv").read_text().split()
+    assert known == ["path,same_as", "a.png,disc/0003.png", "b.bmp,disc/0004.png", "d.png,c.png"]
+    assert (added.folder / "skipped.csv").read_text().splitlines()[1].startswith("e.png,")
+    assert added.run.paths[36:] == ("c.png",)
+
+
+def test_no_feature_of_an_old_picture_is_read(grown):
+    run, _, more = grown
+    for name in VIEWS:
+        (run.folder / "views" / f"{name}.npy").unlink()
+    assert pipeline.add(run, more).images == 18
+
+
+def test_a_run_without_digests_says_so_and_takes_all_for_new(grown):
+    run, first, _ = grown
+    (run.folder / "views" / "digests.npy").unlink()
+    added = pipeline.add(run, first)
+    assert (added.images, added.known, added.recognises) == (36, 0, False)
+    assert pipeline.add(run, first).known == 36  # by those of the addition
+
+
+@pytest.mark.parametrize("stage", ["extracting features", "writing features (MB)", "encoding and assigning"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_addition_that_was_stopped_goes_on(grown, monkeypatch, stage, times):
+    run, _, more = grown
+    monkeypatch.setattr(extraction, "BATCH", 4)
+    whole = files_of(pipeline.add(Run(shutil.copytree(run.folder, run.folder.with_name("whole"))), more).folder)
+    seen = []
+
+    def stop(now, done, total):
+        seen.append((now, done))
+        if now == stage and sum(name == stage for name, _ in seen) == times + 1:
+            raise KeyboardInterrupt
+
+    try:
+        pipeline.add(run, more, progress=stop)
+    except KeyboardInterrupt:
+        assert not Run(run.folder).additions or stage == "encoding and assigning"
+    seen.clear()
+    again = pipeline.add(run, more, progress=lambda *step: seen.append(step[:2]))
+    assert files_of(run.folder / "additions" / "0001") == whole
+    assert not (run.folder / "additions" / WORK).exists()
+    if stage == "extracting features" and again.images:
+        assert next(done for name, done in seen if name == stage) == 4 * times
+
+
+def test_what_was_begun_with_other_pictures_begins_anew(grown, tmp_path, monkeypatch):
+    run, _, more = grown
+    monkeypatch.setattr(extraction, "BATCH", 4)
+    other = write_pictures(tmp_path / "other", 4, seed=77)
+
+    def stop(now, done, total):
+        if now == "encoding and assigning":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.add(run, other, update=True, progress=stop)
+    added = pipeline.add(run, more)
+    assert added.images == 18
+    assert not (added.folder / "centers.npy").exists()
+    assert pipeline.add(run, other).images == 12
+
+
+def test_two_at_once_the_second_says_who_works_there(grown):
+    run, _, more = grown
+    with locked(run.folder / "additions"), pytest.raises(BusyFolderError, match="another bitmosaic is busy"):
+        pipeline.add(run, more)
+
+
+def test_an_update_moves_the_centers_and_no_old_picture(grown):
+    run, _, more = grown
+    labels = np.array(run.column("labels"))
+    added = pipeline.add(run, more, update=True)
+    moved = added.run
+    codes, numbers = moved.column("codes"), moved.column("labels")
+    for number in range(3):
+        ones = np.unpackbits(codes[numbers == number], axis=1).mean(0)
+        center = np.unpackbits(moved.model.cluster_centers_[number])
+        assert (center[ones > 0.5] == 1).all()
+        assert (center[ones < 0.5] == 0).all()
+    np.testing.assert_array_equal(numbers[:36], labels)
+    np.testing.assert_array_equal(run.fitted_model.cluster_centers_, moved.fitted_model.cluster_centers_)
+    twice = pipeline.add(moved, pipeline.open_images([more / "disc" / "0000.png"]), update=True)
+    assert twice.known == 1
+
+
+def test_the_next_update_goes_on_from_the_sums_of_the_last(grown, tmp_path):
+    run, _, more = grown
+    pipeline.add(run, more, update=True)
+    third = pipeline.add(run, write_pictures(tmp_path / "third", 5, seed=3), update=True).run
+    assert third.moved.counts.sum() == 36 + 18 + 15
+    signs = 2 * np.unpackbits(third.column("codes"), axis=1).astype(int) - 1
+    np.testing.assert_array_equal(third.moved.bit_sums.sum(0), signs.sum(0))
+
+
+# ---- views
+
+
+def test_a_views_folder_with_digests_is_added_as_its_pictures_would_be(grown, tmp_path):
+    run, first, more = grown
+    extract_views([*sorted(more.glob("*/*")), first / "disc" / "0000.png"], tmp_path / "views", VIEWS, max_side=16)
+    added = pipeline.add(run, tmp_path / "views")
+    assert (added.images, added.known, added.recognises) == (18, 1, True)
+    labels = pipeline.predict(run, more)[0]["cluster"]
+    np.testing.assert_array_equal(added.run.column("labels")[36:], labels)
+    assert pipeline.add(run, tmp_path / "views").known == 19
+
+
+def test_views_made_with_other_options_are_refused(grown, tmp_path):
+    run, _, more = grown
+    extract_views(more, tmp_path / "views", VIEWS, max_side=16, mirror=False)
+    with pytest.raises(ViewMismatchError, match="made with other options"):
+        pipeline.add(run, tmp_path / "views")
+
+
+@pytest.fixture
+def of_views(tmp_path):
+    """A run of features of unknown making."""
+    rng = np.random.default_rng(0)
+    write_views(tmp_path / "views", {"a": rng.normal(size=(60, 5)), "b": rng.normal(size=(60, 3))})
+    return pipeline.fit(tmp_path / "views", tmp_path / "run", 3)
+
+
+def test_views_in_memory_and_in_files_are_added_to_a_run_of_views(of_views, tmp_path):
+    rng = np.random.default_rng(1)
+    new = {"b": rng.normal(size=(7, 3)), "a": rng.normal(size=(7, 5))}  # in another order
+    run = pipeline.add(of_views, new).run
+    assert run.n_images == 67
+    model = HSIC.load(run.folder / "model.safetensors")
+    np.testing.assert_array_equal(run.column("labels")[60:], model.predict(new))
+    assert run.views["a"][60:].tolist() == new["a"].tolist()
+    np.savez(tmp_path / "more.npz", **new)
+    assert pipeline.add(run, tmp_path / "more.npz").images == 7
+    assert pipeline.add(run, tmp_path / "more.npz").known == 7  # the same file is not added twice
+    assert Run(run.folder).n_images == 74
+
+
+@pytest.mark.parametrize(
+    "views", [{"a": np.ones((2, 5))}, {"a": np.ones((2, 5)), "b": np.ones((2, 4))}, {"x": np.ones((2, 1))}]
+)
+def test_other_views_than_those_of_the_run_are_refused(of_views, views):
+    with pytest.raises(ViewMismatchError, match=r"must be those of the run, with as many columns: \{'a': 5, 'b': 3\}"):
+        pipeline.add(of_views, views)
+    assert not (of_views.folder / "additions").exists() or not Run(of_views.folder).additions
+
+
+# ---- what cannot be
+
+
+def test_an_unfinished_run_cannot_grow(grown):
+    run, _, more = grown
+    manifest = read_json(run.folder / "manifest.json")
+    del manifest["seconds"]["pictures"]
+    write_json(run.folder / "manifest.json", manifest)
+    with pytest.raises(InvalidDataError, match="was stopped"):
+        pipeline.add(Run(run.folder), more)
+
+
+def test_pictures_that_cannot_be_read_are_an_error_and_leave_the_run_alone(grown, tmp_path):
+    run, _, _ = grown
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "a.png").write_bytes(b"\x89PNG\r\n\x1a\nno")
+    with pytest.raises(InvalidDataError, match="At least one picture must be readable"):
+        pipeline.add(run, tmp_path / "bad")
+    assert Run(run.folder).additions == []
+    with pytest.raises(MissingFileError):
+        pipeline.add(run, tmp_path / "nowhere")
+
+
+def test_a_grown_run_is_not_made_again_from_its_first_pictures(grown):
+    run, first, more = grown
+    pipeline.add(run, more)
+    (run.folder / "labels.npy").unlink()
+    with pytest.raises(BitmosaicError, match="has grown is not made again"):
+        pipeline.cluster(first, run.folder, 3, views=VIEWS, labels="folder", max_side=16)
+
+
+def test_centers_with_numbers_of_their_own_are_used_everywhere(grown):
+    run, _, more = grown
+    manifest = read_json(run.folder / "manifest.json") | {"ids": [7, 2, 7]}
+    write_json(run.folder / "manifest.json", manifest)
+    numbers = np.array([7, 2, 7], np.int32)
+    np.save(run.folder / "labels.npy", numbers[np.load(run.folder / "labels.npy")])
+    run = Run(run.folder)
+    table = pipeline.predict(run, more)[0]
+    added = pipeline.add(run, more)
+    assert set(added.sizes) <= {2, 7}
+    np.testing.assert_array_equal(added.run.column("labels")[36:], table["cluster"])
+    codes = added.run.column("codes")[36:]
+    weights = run.model.bit_weights_ / run.model.bit_weights_.mean()
+    far = hamming_distances_numpy(codes, run.model.cluster_centers_, weights)
+    of_seven, of_two = far[:, [0, 2]].min(1), far[:, 1]
+    np.testing.assert_array_equal(table["cluster"], np.where(of_two < of_seven, 2, 7))
+    np.testing.assert_allclose(table["margin"], np.abs(of_two - of_seven), atol=1e-4)
+
+
+def test_the_views_of_an_addition_are_a_views_folder(grown):
+    run, _, more = grown
+    added = pipeline.add(run, more)
+    assert read_views(added.folder / "views").n_rows == 18
+    assert pipeline.fit(added.folder / "views", run.folder.with_name("other"), 2).n_images == 18

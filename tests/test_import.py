@@ -44,6 +44,7 @@ def test_dir_lists_the_public_names_and_nothing_else():
         "HSIC",
         "NeighborIndex",
         "__version__",
+        "curation",
         "features",
         "metrics",
         "pipeline",

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bitmosaic import features, metrics, pipeline, views
+    from bitmosaic import curation, features, metrics, pipeline, views
     from bitmosaic.binary_kmeans import BinaryKMeans
     from bitmosaic.constraints import Constraints
     from bitmosaic.hsic import HSIC
@@ -17,6 +17,7 @@ __all__ = [
     "Constraints",
     "NeighborIndex",
     "__version__",
+    "curation",
     "features",
     "metrics",
     "pipeline",
@@ -35,7 +36,7 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    if name in ("features", "metrics", "pipeline", "views"):
+    if name in ("curation", "features", "metrics", "pipeline", "views"):
         return import_module(f"bitmosaic.{name}")
     raise AttributeError(f"module 'bitmosaic' has no attribute {name!r}")
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bitmosaic import curation_commands as curation
 from bitmosaic import growth_commands as growth
 from bitmosaic import refit_commands, search_commands
 from bitmosaic.bench.living_commands import bench
@@ -326,6 +327,9 @@ for command in (
     growth.add,
     refit_commands.refit,
     search_commands.search,
+    curation.duplicates,
+    curation.outliers,
+    curation.sample,
 ):
     app.command()(command)
 

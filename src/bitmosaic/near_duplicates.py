@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigh, qr
 
-from bitmosaic import neighbour_kernels
-from bitmosaic.codes import ROWS_PER_PIECE, as_words
+from bitmosaic.codes import ROWS_PER_PIECE
+from bitmosaic.near_pairs import MOST_PAIRS, PAIRS_AT_ONCE, cheapest_cut, quiet, scored_pairs, spread
 from bitmosaic.threads import in_order, row_ranges, single_threaded_blas
 from bitmosaic.views import Rows, Views, exact_dtype, forget_pages, read_rows
 
@@ -20,117 +20,27 @@ Progress = Callable[[str, int, int], None]  # stage, done, total
 
 RADIUS = 12  # bits in which the codes of near-duplicates may differ
 SAME_FEATURES = 0.25  # unrelated pictures are at about 1; up to here, nearly all pairs of CIFAR-10 are one scene
-MOST_PAIRS = 1_000_000
 MOST_COMPARISONS = 1e9  # of two codes, or of their sketches: a minute or two at most
-ROWS_PER_KEY = 65_536
-PAIRS_AT_ONCE = 4096
 SAMPLE = 1000  # rows that tell the variance of a view
 SKETCH, MAIN = 32, 12  # numbers for each row and view, and how many of them are along main directions
 SKETCH_MARGIN = 1.5  # so that few pairs are missed whose sketches are farther apart than their features
 
 
-def quiet(stage: str, done: int, total: int) -> None:
-    """The progress of those who do not ask for it."""
+# ---- what can be compared
 
 
-# ---- pairs of near codes
+def affordable(codes, radius, most):
+    """The largest radius, at most the one asked for, that takes so many comparisons, and the rows to compare.
 
-
-def near_duplicates(codes, radius, most=MOST_PAIRS, n_threads=1):
-    """All pairs of rows whose codes differ in at most `radius` bits: (p, 2) int64, lower row first, and (p,) int32.
-
-    In the order of distance, first and second row; of more than `most` pairs, the first ones in this order.
+    Rows are left out only at radius 0: codes that the most share.
     """
-    pairs, scores = _near_pairs(codes, radius, np.empty((len(codes), 0, 0), np.float32), radius, most, n_threads, quiet)
-    return pairs, scores.astype(np.int32)
-
-
-def _near_pairs(codes, radius, sketches, limit, most, n_threads, report):
-    """The pairs within `radius` that score at most `limit` (see the kernel), by score and rows: (p, 2) and (p,).
-
-    A code is cut into more parts than `radius`, so that two codes within it have a part in common.
-    """
-    n_parts = _n_parts(codes, radius)
-    bits = np.arange(8 * codes.shape[1]) % n_parts == np.arange(n_parts)[:, None]
-    masks = as_words(np.packbits(bits, axis=1))
-    best = _FirstPairs(most, limit)
-    for part in range(n_parts):
-        report("comparing", part, n_parts)
-        keys = _part_keys(codes, part, n_parts)
-        order = np.argsort(keys, kind="stable")
-        inputs = as_words(codes[order]), keys[order], order, masks[:part], sketches, radius
-
-        def compare(places, inputs=inputs):
-            found, place = _FirstPairs(most, best.limit), np.array([places.start, places.start + 1])
-            while place[0] < places.stop:
-                new = np.empty((PAIRS_AT_ONCE, 2), np.int64), np.empty(PAIRS_AT_ONCE, np.float32)
-                count = neighbour_kernels.near_pairs(*inputs, np.float32(found.limit), places.stop, place, *new)
-                found.add(new[0][:count], new[1][:count])
-            return found.taken()
-
-        for found in in_order(compare, row_ranges(len(codes), ROWS_PER_PIECE), n_threads):
-            best.add(*found)
-    best.cut()
-    return best.taken()
-
-
-class _FirstPairs:
-    """The first `most` of all pairs that were added, in the order of score, first and second row."""
-
-    def __init__(self, most, limit):
-        self.most, self.limit = most, limit  # no pair that scores more than the limit is among them
-        self.parts = [(np.empty((0, 2), np.int64), np.empty(0, np.float32))]
-        self.count = 0
-
-    def add(self, pairs, scores):
-        if len(scores):
-            self.parts.append((pairs.copy(), scores.copy()))
-            self.count += len(scores)
-        if self.count > 2 * self.most + PAIRS_AT_ONCE:
-            self.cut()
-
-    def cut(self):
-        pairs, scores = self.taken()
-        order = np.lexsort((pairs[:, 1], pairs[:, 0], scores))[: self.most]
-        self.parts, self.count = [(pairs[order], scores[order])], len(order)
-        if self.count and self.count == self.most:
-            self.limit = min(self.limit, scores[order[-1]])
-
-    def taken(self):
-        return np.concatenate([pairs for pairs, _ in self.parts]), np.concatenate([scores for _, scores in self.parts])
-
-
-def _n_parts(codes, radius):
-    n_bits = 8 * codes.shape[1]
-    return min(max(radius + 1, -(-n_bits // 64)), n_bits + 1)  # a part fits a word; one more than the bits is empty
-
-
-def _part_keys(codes, part, n_parts):
-    """Every `n_parts`-th bit of each code, as one number: bits that stand together are more alike."""
-    keys = np.zeros(len(codes), np.uint64)
-    if part < 8 * codes.shape[1]:
-        for rows in row_ranges(len(codes), ROWS_PER_KEY):
-            bits = np.unpackbits(codes[rows], axis=1)[:, part::n_parts]
-            keys[rows] = as_words(np.packbits(bits, axis=1))[:, 0]
-    return keys
-
-
-def _affordable(codes, radius):
-    """The largest radius, at most the one asked for, that takes MOST_COMPARISONS, and the rows to compare.
-
-    The radius is estimated from some of the codes. Rows are left out only at radius 0: codes that the most share.
-    """
-    sample = codes[_spread(len(codes), 20_000)]
-    scale = (len(codes) / len(sample)) ** 2
     for smaller in range(radius, -1, -1):
-        n_parts = _n_parts(codes, smaller)
-        sizes = [np.unique(_part_keys(sample, part, n_parts), return_counts=True)[1] for part in range(n_parts)]
-        if scale * sum(_n_pairs(size).sum() for size in sizes) <= MOST_COMPARISONS:
+        if cheapest_cut(codes, smaller)[1] <= most:
             return smaller, np.arange(len(codes))
     _, owners, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
     smallest = np.argsort(counts, kind="stable")
     kept = np.zeros(len(counts), bool)
-    kept[smallest] = np.cumsum(_n_pairs(counts[smallest])) <= MOST_COMPARISONS
+    kept[smallest] = np.cumsum(_n_pairs(counts[smallest])) <= most
     return 0, np.flatnonzero(kept[owners])
 
 
@@ -203,12 +113,8 @@ def _directions(sample):
 
 def _sample(array: Rows) -> np.ndarray:
     """Some rows of a view, spread over all, without those that are missing: (m, d) float64."""
-    rows = read_rows(array, _spread(array.shape[0], SAMPLE), np.float64)
+    rows = read_rows(array, spread(array.shape[0], SAMPLE), np.float64)
     return rows[~np.isnan(rows).any(1)]
-
-
-def _spread(n, most):
-    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
 
 
 # ---- groups
@@ -235,15 +141,22 @@ def find_duplicates(
     codes = np.ascontiguousarray(codes)
     if views is None or len(codes) < 2:
         return 0, _equal_codes(codes)
-    radius, rows = _affordable(codes, RADIUS if radius is None else radius)
-    sketches = _sketches(views, n_threads, progress)[rows]
-    limit = SKETCH_MARGIN * SAME_FEATURES
-    pairs, _ = _near_pairs(codes[rows], radius, sketches, limit, MOST_PAIRS, n_threads, progress)
-    progress("checking", 0, len(pairs))
-    scores = feature_distances(views, rows[pairs])
-    pairs, scores = rows[pairs[scores <= SAME_FEATURES]], scores[scores <= SAME_FEATURES]
+    radius, pairs, scores = feature_pairs(codes, views, radius, n_threads, progress)
     groups = [Group(rows, _bits_from_first(codes, rows), near) for rows, near in duplicate_groups(pairs, scores)]
     return radius, groups
+
+
+def feature_pairs(
+    codes, views: Views, radius: int | None = None, n_threads: int = 1, progress: Progress = quiet
+) -> tuple[int, np.ndarray, np.ndarray]:
+    """The radius that was used, the pairs within it whose features agree (p, 2), and their feature distances (p,)."""
+    radius, rows = affordable(codes, RADIUS if radius is None else radius, MOST_COMPARISONS)
+    sketches = _sketches(views, n_threads, progress)[rows]
+    limit = SKETCH_MARGIN * SAME_FEATURES
+    pairs, _ = scored_pairs(codes[rows], radius, sketches, limit, MOST_PAIRS, n_threads, progress)
+    progress("checking", 0, len(pairs))
+    scores = feature_distances(views, rows[pairs])
+    return radius, rows[pairs[scores <= SAME_FEATURES]], scores[scores <= SAME_FEATURES]
 
 
 def duplicate_groups(pairs, scores) -> list[tuple[np.ndarray, np.ndarray]]:

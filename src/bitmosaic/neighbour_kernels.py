@@ -30,47 +30,53 @@ def sketch_distance(one, other, limit):
 
 
 @kernel()
-def near_pairs(codes, keys, rows, earlier, sketches, radius, limit, stop, place, pairs, scores):
+def near_pairs(codes, keys, rows, flips, starts, earlier, allowed, sketches, radius, limit, stop, place, pairs, scores):
     """codes (n, w) u64, keys (n,) u64, rows (n,) i64 IN: in the order of the keys, which are one part of each code ·
-    earlier (p, w) u64 IN: masks of the parts whose pairs have been found before · sketches (N, v, s) f32 IN, of all
-    rows, or none (v = 0) · pairs (m, 2) i64, scores (m,) f32 OUT: the rows of each pair, the lower first, that has
-    equal keys, no earlier part in common, a distance of at most `radius` and a score of at most `limit`: the sketch
-    distance, or without sketches the distance itself · place (2,) i64 INOUT: where to go on; at the end the first is
-    `stop`. Returns the number of pairs, at most m."""
+    flips (f,) u64 IN: a pair has keys that are equal (flips[0] = 0) or differ by one of the others · starts IN: where
+    each key, and those above it, begin; not read without others · earlier (p, w) u64 IN: masks of the parts whose pairs
+    have been found before, differing in `allowed` bits of them at most · sketches (N, v, s) f32 IN, of all rows, or
+    none (v = 0) · pairs (m, 2) i64, scores (m,) f32 OUT: the rows of each pair, the lower first, that was not found
+    before and has a distance of at most `radius` and a score of at most `limit`: the sketch distance, or without
+    sketches the distance itself · place (3,) i64 INOUT: row, flip and other row (-1: the first) to go on with; at the
+    end the first is `stop`. Returns the number of pairs, at most m."""
     found = 0
-    i, j = place[0], place[1]
+    i, f, j = place[0], place[1], place[2]
     while i < stop:
-        while j < codes.shape[0] and keys[j] == keys[i]:
-            bits = np.uint64(0)
-            for word in range(codes.shape[1]):
-                bits += popcount(codes[i, word] ^ codes[j, word])  # type: ignore[call-arg]
-            if np.int64(bits) > radius or _share(codes[i], codes[j], earlier):
+        while f < len(flips):
+            key = keys[i] ^ flips[f]
+            if j < 0:
+                j = i + 1 if f == 0 else starts[key] if key > keys[i] else codes.shape[0]
+            while j < codes.shape[0] and keys[j] == key:
+                bits = np.uint64(0)
+                for word in range(codes.shape[1]):
+                    bits += popcount(codes[i, word] ^ codes[j, word])  # type: ignore[call-arg]
+                if np.int64(bits) > radius or _share(codes[i], codes[j], earlier, allowed):
+                    j += 1
+                    continue
+                score = np.float32(bits)
+                if sketches.shape[1] > 0:
+                    score = sketch_distance(sketches[rows[i]], sketches[rows[j]], limit)
+                if score <= limit:
+                    if found == len(scores):
+                        place[0], place[1], place[2] = i, f, j
+                        return found
+                    pairs[found, 0], pairs[found, 1] = min(rows[i], rows[j]), max(rows[i], rows[j])
+                    scores[found] = score
+                    found += 1
                 j += 1
-                continue
-            score = np.float32(bits)
-            if sketches.shape[1] > 0:
-                score = sketch_distance(sketches[rows[i]], sketches[rows[j]], limit)
-            if score <= limit:
-                if found == len(scores):
-                    place[0], place[1] = i, j
-                    return found
-                pairs[found, 0], pairs[found, 1] = min(rows[i], rows[j]), max(rows[i], rows[j])
-                scores[found] = score
-                found += 1
-            j += 1
-        i += 1
-        j = i + 1
-    place[0], place[1] = i, j
+            f, j = f + 1, -1
+        i, f = i + 1, 0
+    place[0], place[1], place[2] = i, f, j
     return found
 
 
 @kernel(inline="always")
-def _share(one, other, masks):
-    """Whether two codes (w,) u64 agree in all bits of one of the masks (p, w) u64."""
+def _share(one, other, masks, allowed):
+    """Whether two codes (w,) u64 differ in at most `allowed` bits of one of the masks (p, w) u64."""
     for p in range(masks.shape[0]):
         differ = np.uint64(0)
         for word in range(len(one)):
-            differ |= (one[word] ^ other[word]) & masks[p, word]
-        if differ == 0:
+            differ += popcount((one[word] ^ other[word]) & masks[p, word])  # type: ignore[call-arg]
+        if np.int64(differ) <= allowed:
             return True
     return False

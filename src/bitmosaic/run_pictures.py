@@ -64,14 +64,19 @@ class RunPictures:
         return os.path.abspath(os.path.join(section.source.root, section.source.paths[position]))
 
     def each(
-        self, rows: Iterable[int], then: Callable[[np.ndarray], Result], progress: Progress = quiet
+        self,
+        rows: Iterable[int],
+        then: Callable[[np.ndarray], Result],
+        progress: Progress = quiet,
+        max_side: int | None = None,
     ) -> Iterator[tuple[int, Result]]:
-        """What `then` makes of the pictures of some rows, each decoded once, in full size, by several threads.
+        """What `then` makes of the pictures of some rows, each decoded once, by several threads: in full size, or with
+        larger ones squeezed to `max_side` pixels a side.
 
         They come source by source, in the order of each; those that cannot be had are left out.
         """
         for source, owners in self._wanted(rows):
-            for position, result in source.each(owners, then, progress):
+            for position, result in source.each(owners, then, progress, max_side):
                 for row in owners[position]:
                     yield row, result
 

@@ -99,6 +99,28 @@ def neighbours_sheet(
     return sheet
 
 
+def group_sheet(title: str, groups: Sequence[tuple[str, Sequence[np.ndarray]]], columns: int = 14):
+    """Small groups of pictures side by side, each under its caption, its first picture framed."""
+    step, caption, frame, head = TILE + GAP, 20, 3, 56
+    places, x, y = [], 0.0, 0  # in tiles across, and lines down
+    for _, images in groups:
+        if x and x + len(images) > columns:
+            x, y = 0, y + 1
+        places.append((MARGIN + round(x * step), head + y * (step + caption + GAP)))
+        x += min(len(images), columns) + 0.4
+    height = head + (y + bool(groups)) * (step + caption + GAP) + MARGIN
+    sheet = Image.new("RGB", (2 * MARGIN + columns * step - GAP, height), PAPER)
+    draw = ImageDraw.Draw(sheet)
+    draw.text((MARGIN, 16), title, INK, font=font(20, title))
+    for (words, images), (left, top) in zip(groups, places, strict=True):
+        draw.text((left, top), words, FAINT, font=font(12, words))
+        for i, image in enumerate(images[:columns]):
+            sheet.paste(tile(image), (left + i * step, top + caption))
+        edge = (left - frame, top + caption - frame, left + TILE + frame - 1, top + caption + TILE + frame - 1)
+        draw.rectangle(edge, outline=LINE, width=frame)
+    return sheet
+
+
 def how_many_chart(counts: ClusterCounts) -> Image.Image:
     """The silhouette of every number of clusters that was tried, the choice, and the range that is about as good."""
     sheet = Image.new("RGB", (2 * CHART[0], 2 * CHART[1]), PAPER)  # drawn at twice its size, for smooth lines

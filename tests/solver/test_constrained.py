@@ -155,3 +155,18 @@ def test_groups_that_are_all_apart_say_where_clusters_begin():
     np.testing.assert_array_equal(first, [1, 1, 1, 0, 0, 0, 0] + [-1] * 8)  # 7 may be with 0, and two rows say little
     fixed = Constraints(must_link=[(0, 1)], fixed={1: 2}).checked(4, 3)
     np.testing.assert_array_equal(fixed.first_labels(), [2, 2, -1, -1])
+
+
+def test_a_cluster_that_is_a_copy_of_another_is_left_and_used_anew():
+    rng = np.random.default_rng(0)
+    codes, owners = some_codes(400, rng)
+    order = np.argsort(owners, kind="stable")
+    pairs = np.stack([order[:-1:4], order[1::4]], 1)
+    rules = Constraints(must_link=pairs[owners[pairs[:, 0]] == owners[pairs[:, 1]]]).checked(400, 5)
+    Q = np.repeat(random_centroids(rng, 1), 5, axis=0)
+    problem = under(rules, Problem(codes, Frobenius(np.ones(K))))
+    before = (np.arange(400) % 5).astype(np.int32)
+    rules.spread_over_rows(np.arange(rules.n_units) % 5, before)
+    result = refine(problem, Q, 30, labels=before)
+    assert len(np.unique(result.Q, axis=0)) == 5
+    assert_obeyed(rules, result.labels)

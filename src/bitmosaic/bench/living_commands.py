@@ -160,3 +160,36 @@ def refit(
         due = "yes" if new.refit_due else "no"
         table.add_row(new.name, f"{new.beyond:.1%}", due, events, *(f"{share:.1%}" for share in shares))
     output().print(table)
+
+
+@bench.command()
+def duplicates(
+    src: Annotated[str, typer.Argument(help="A folder, a list, an archive or a .npy of pictures.")],
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
+    share: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Of the pictures are copied.")] = 0.01,
+    by: Annotated[str, typer.Option(help="Some of pictures, both, features, with commas.")] = "pictures,both,features",
+    view: Annotated[list[str] | None, typer.Option(help="Views, as in `extract`: lbp, gist, hog.")] = None,
+    clusters: Annotated[int, typer.Option(min=1, help="Clusters of the run.")] = 10,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads; every core.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for raw counts (JSON) and the plot.")] = None,
+) -> None:
+    """Copies of 1% of the pictures are planted (resized, recompressed, slightly cropped): how many are found?
+
+    Precision, recall and F1 of each kind against the radius, from the whole pipeline, over several seeds. Duplicates
+    that the collection has by itself are neither right nor wrong.
+    """
+    from bitmosaic.bench.choices import choose_methods
+    from bitmosaic.bench.duplicate_report import draw, duplicate_table, write_results
+    from bitmosaic.bench.duplicates import measure
+    from bitmosaic.pipeline import DEFAULT_VIEWS
+    from bitmosaic.terminal import output, progress_bars
+
+    ways = choose_methods(by, ("pictures", "both", "features"))
+    with progress_bars(goes_on=False) as progress:
+        results = measure(src, seeds, ways, view or DEFAULT_VIEWS, clusters, share, threads, progress)
+    console = output()
+    console.print(duplicate_table(results))
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        write_results(results, out)
+        console.print(f"wrote {draw(results, out / 'duplicates.png')}")

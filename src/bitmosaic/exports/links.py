@@ -1,10 +1,11 @@
-"""Groups of pictures -> a folder for each, with a link to each picture, or a copy of what is in an archive or array."""
+"""Pictures of a run -> folders with a link to each, or a copy of what is in an archive or array."""
 
 import io
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,43 +31,42 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  
 
 def export_links(clusters: "Clusters", folder: Path, find_pictures: Pictures, progress: Progress = quiet) -> Exported:
     """A folder for each cluster, named by its number and its name."""
-    width = max(3, len(str(max(clusters.numbers))))
-    groups = {
-        f"{number:0{width}d} {clusters.names.get(number, '')}": np.sort(clusters.members(number)).tolist()
-        for number in clusters.numbers
-    }
-    pictures, run = find_pictures(), clusters.pictures.run
-    if not pictures.available:
-        raise MissingFileError(
-            f"Links need pictures; those of {run.folder} are not where they were, or there never were any. "
-            "Say where they are: --source PICTURES."
-        )
-    return write_links(folder, groups, clusters.pictures.paths, pictures, progress, edits=clusters.version)
+    width, own = max(3, len(str(max(clusters.numbers)))), _own_names()
+    places = {n: own(f"{n:0{width}d} {clusters.names.get(n, '')}") for n in clusters.numbers}
+    names = short_names(clusters.pictures.paths)
+    entries = [(row, places[number], names[row]) for row, number in enumerate(clusters.labels.tolist())]
+    return write_links(folder, entries, find_pictures(), progress, edits=clusters.version)
 
 
 def write_links(
     folder: Path,
-    groups: Mapping[str, Sequence[int]],
-    paths: Sequence[str],
+    entries: Sequence[tuple[int, str, str]],
     pictures: RunPictures,
     progress: Progress = quiet,
     **facts: Any,
 ) -> Exported:
-    """A folder for each group of rows, all in one that appears when it is finished.
+    """A folder of links that appears when it is finished: for each picture its row, the folder inside that it goes
+    into ("": this one), and how it shall be called there.
 
-    A picture keeps its name and those of its folders, joined by `__`. Copies from an archive are the bytes in it;
-    pictures of an array become PNG files. `facts` go into the manifest, by which a later search for pictures knows the
-    folder and passes it over.
+    Copies from an archive are the bytes in it; pictures of an array become PNG files. `facts` go into the manifest, by
+    which a later search for pictures knows the folder and passes it over.
     """
+    if not pictures.available:
+        raise MissingFileError(
+            f"Links need pictures; those of {pictures.run.folder} are not where they were, or there never were any. "
+            "Say where they are: --source PICTURES."
+        )
     folder = Path(os.path.abspath(folder))
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InvalidDataError(f"Links go into a folder of their own; {folder} holds other things. Choose another.")
     unfinished = beside(folder / "inside" if folder.exists() else folder)
     links = copies = 0
-    targets = _targets(groups, paths)
+    name: dict[str, Callable[[str], str]] = defaultdict(_own_names)
+    targets = {row: Path(place, name[place](wanted)) for row, place, wanted in entries}
     try:
-        for place in dict.fromkeys(target.parent for target in targets.values()):
-            (unfinished / place).mkdir(parents=True)
+        unfinished.mkdir(parents=True)
+        for place in name:
+            (unfinished / place).mkdir(exist_ok=True)
         write_json(unfinished / "manifest.json", {"format": FORMAT, "version": VERSION} | facts)
         to_copy = []
         for number, (row, target) in enumerate(targets.items(), 1):
@@ -91,8 +91,8 @@ def write_links(
     missing = len(targets) - links - copies
     kinds = [counted(links, "link")] * bool(links or not copies) + [counted(copies, "copy", "copies")] * bool(copies)
     notes = [f"{missing:,} pictures are not where they were."] if missing else []
-    made = {"folders": len(groups), "links": links, "copies": copies, "missing": missing}
-    return Exported(made, f"{' and '.join(kinds)} in {counted(len(groups), 'folder')}", notes)
+    made = {"folders": len(name), "links": links, "copies": copies, "missing": missing}
+    return Exported(made, f"{' and '.join(kinds)} in {counted(len(name), 'folder')}", notes)
 
 
 def _put(unfinished: Path, folder: Path) -> None:
@@ -119,15 +119,13 @@ def _copy(content: bytes | np.ndarray | None, target: Path) -> bool:
 # ---- names that stay in their folder
 
 
-def _targets(groups: Mapping[str, Sequence[int]], paths: Sequence[str]) -> dict[int, Path]:
-    """A path of its own for each picture, below the folder of its group."""
+def short_names(paths: Sequence[str]) -> list[str]:
+    """File names that say where pictures come from: their paths without the folders that all are in, `/` as `__`."""
+    if not paths:
+        return []
     folders = zip(min(paths).split("/")[:-1], max(paths).split("/")[:-1], strict=False)
     common = sum(len(ours) + 1 for ours, _ in takewhile(lambda pair: pair[0] == pair[1], folders))
-    targets, group_name = {}, _own_names()
-    for group, rows in groups.items():
-        place, name = Path(group_name(group)), _own_names()
-        targets.update({row: place / name(paths[row][common:].replace("/", "__")) for row in rows})
-    return targets
+    return [path[common:].replace("/", "__") for path in paths]
 
 
 def _own_names() -> Callable[[str], str]:

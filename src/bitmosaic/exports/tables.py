@@ -25,14 +25,16 @@ def table(clusters: "Clusters") -> dict[str, Any]:
 
 
 def export_csv(clusters: "Clusters", path: Path, *_: Any) -> Exported:
-    return _write(clusters, path, "csv")
+    save_table(table(clusters), path, "csv")
+    return Exported.of(clusters)
 
 
 def export_parquet(clusters: "Clusters", path: Path, *_: Any) -> Exported:
-    return _write(clusters, path, "parquet")
-
-
-def _write(clusters: "Clusters", path: Path, kind: str) -> Exported:
-    with saving(path) as file:
-        TABLE_WRITERS[kind](file, table(clusters))
+    save_table(table(clusters), path, "parquet")
     return Exported.of(clusters)
+
+
+def save_table(columns: dict[str, Any], path: Path, kind: str | None = None) -> None:
+    """Columns as CSV or Parquet, by the suffix if the kind is not given."""
+    with saving(path) as file:
+        TABLE_WRITERS[kind or path.suffix.lower().removeprefix(".")](file, columns)

@@ -141,13 +141,18 @@ class ImageSource:
         return dict(self.each(positions, lambda image: shrink(image, side), progress))
 
     def each(
-        self, positions: Iterable[int], then: Callable[[np.ndarray], Result], progress: Progress = quiet
+        self,
+        positions: Iterable[int],
+        then: Callable[[np.ndarray], Result],
+        progress: Progress = quiet,
+        max_side: int | None = None,
     ) -> Iterator[tuple[int, Result]]:
         """What `then` makes of some pictures, by ascending position, in one pass; bad ones are left out.
 
-        `then` runs in the threads that decode, and memory holds a few pictures of full size only.
+        `then` runs in the threads that decode, and memory holds a few pictures only, of full size or as `max_side`
+        says (see `batches`).
         """
-        for i, result in self._read(positions, None, then, progress):
+        for i, result in self._read(positions, max_side, then, progress):
             if not isinstance(result, Skipped):
                 yield i, result
 

@@ -61,13 +61,12 @@ class Known:
 class Problem:
     """What is to be clustered, and what a good clustering is. Labels are those of all codes, in their order."""
 
-    rules = None  # that labels must obey, see `constrained`
-
     codes: Any  # (n, K/8) uint8
     norm: L21 | Frobenius
     balance: float = 0.0  # ν
     sample_weight: np.ndarray | None = None
     n_threads: int = 1
+    rules: Any = None  # that labels must obey: see `constrained`
 
     @property
     def total_weight(self):

@@ -18,9 +18,10 @@ from bitmosaic.solver.clustering import Problem, Step, best_of, plain_if_equal, 
 from bitmosaic.threads import row_ranges
 
 EXACT_ALWAYS = 5_000_000  # rows × clusters up to which sizes are met at the lowest cost in every assignment
-EXACT_AT_LAST, EXACT_CLUSTERS = 1_000_000_000, 2_000  # and so many in the last one; with at most so many clusters
+EXACT_AT_LAST, EXACT_CLUSTERS = 200_000_000, 2_000  # and so many in the last one; with at most so many clusters
 N_ROUGH, ROUGH_ITER = 3, 5  # seedings of many rows that are tried under size limits, and rounds of each
 PASSES = 20  # over the units, to find them better places
+WEIGHTED_WORK = 4  # of a pair where bits have weights, or more
 PAIRS_AT_ONCE = 2**22  # distances of rows of units
 
 
@@ -36,7 +37,6 @@ class ConstrainedStep(Step):
 class ConstrainedProblem(Problem):
     """A clustering that must obey rules."""
 
-    rules: Any = None  # Rules
     exact: bool | None = None  # whether sizes are met at the lowest cost; None: where that is fast
 
     @property
@@ -45,10 +45,11 @@ class ConstrainedProblem(Problem):
         c = self.rules.n_clusters
         return (len(self.codes) * c <= EXACT_ALWAYS and c <= EXACT_CLUSTERS) if self.exact is None else self.exact
 
-    def at_last(self):
+    def at_last(self, bit_weights):
         """The problem of the last assignment, where that is worth more work; else None."""
         c = self.rules.n_clusters
-        exact = len(self.codes) * c <= EXACT_AT_LAST and c <= EXACT_CLUSTERS
+        work = len(self.codes) * c * (1 if plain_if_equal(bit_weights) is None else WEIGHTED_WORK)
+        exact = work <= EXACT_AT_LAST and c <= EXACT_CLUSTERS
         return replace(self, exact=True) if exact and self.rules.limits_sizes and not self.in_one_go else None
 
     def step(self, Q, bit_weights, last=None, labels=None, S=None):
@@ -59,13 +60,19 @@ class ConstrainedProblem(Problem):
         before = self.rules.witness if labels is None else labels[self.rules.unit_rows[self.rules.starts[:-1]]]
         found, prices = self.obeying(centers, weights, nearest.labels, before, prices)
         S_new = self.sums(found, len(Q))
-        if labels is not None and (bit_weights * S_new * Q).sum() <= (bit_weights * S * Q).sum():
+        if labels is not None and not self.is_better(found, labels, Q, bit_weights, S_new, S):
             found, S_new = labels, S
         n_moved = len(found) if labels is None else int(np.count_nonzero(found != labels))
         far = sizes.own_distances(self.codes, centers, weights, found)
         far[self.rules.fixed_rows] = 0  # no cluster is filled with them
         kept = Assignment(centers, found, far)
         return ConstrainedStep(kept, np.bincount(found, minlength=len(Q)), S_new, n_moved, nearest, prices)
+
+    def is_better(self, labels, before, Q, bit_weights, S, S_before):
+        """Whether labels are nearer to the centroids than those before; or as near, and leave a cluster to be used
+        anew, which is the copy of another."""
+        gain = (bit_weights * (S - S_before) * Q).sum()
+        return gain > 0 or (gain == 0 and len(np.unique(labels)) < len(np.unique(before)))
 
     def obeying(self, centers, weights, nearest, before, prices):
         """Labels (n,) that obey the rules, and prices of clusters; `before` are labels (u,) of the units that do."""
@@ -112,15 +119,16 @@ class ConstrainedProblem(Problem):
             return before
         free = r.n_rows - len(r.fixed_rows) - len(r.unit_rows)
         total, every = costs + (r.unit_sizes[:, None] * prices).astype(np.float32), np.arange(n_units)
-        linked = (r.unit_sizes, r.link_starts, r.links, r.bar_starts, r.bars)
-        parts = (*linked, total, r.min_size, r.max_size, free)
+        links = r.link_starts, r.links, r.bar_starts, r.bars
+        parts = r.unit_sizes, *links, total, r.min_size, r.max_size, free
         best = before.copy()
         load = r.fixed_load() + np.bincount(best, r.unit_sizes, r.n_clusters).astype(np.int64)
         link_kernels.settle(*parts, load, best, PASSES)
         greedy, load = np.empty(n_units, np.int32), r.fixed_load()
         if link_kernels.place_in_order(np.argsort(-regret(total), kind="stable"), *parts, load, greedy):
             link_kernels.settle(*parts, load, greedy, PASSES)
-            if total[every, greedy].sum(dtype=np.float64) < total[every, best].sum(dtype=np.float64):
+            # Of two that are as good, the one with the lowest labels: a copy of another cluster is left, and used anew.
+            if total[every, greedy].sum(dtype=np.float64) <= total[every, best].sum(dtype=np.float64):
                 return greedy
         return best
 
@@ -178,7 +186,7 @@ def as_plain(problem):
 
 def finished(problem, clustering):
     """The clustering, its last assignment at the lowest cost that size limits allow, where that was too slow before."""
-    last = problem.at_last() if isinstance(problem, ConstrainedProblem) else None
+    last = problem.at_last(clustering.bit_weights) if isinstance(problem, ConstrainedProblem) else None
     if last is None:
         return clustering
     step = last.step(clustering.Q, clustering.bit_weights, None, clustering.labels, clustering.S)

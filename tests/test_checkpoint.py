@@ -237,8 +237,41 @@ def test_a_checkpoint_that_was_made_by_hand_is_refused(views, tmp_path, name):
         others.append(arrays | {name: arrays[name] + 1})
     for other in others:
         write_model(tmp_path / "loop.safetensors", checkpoint.KIND, other, facts)
-        with pytest.raises(BitmosaicError, match=r"has other arrays than|a part is missing"):
+        with pytest.raises(BitmosaicError, match=r"has other arrays or values than|a part is missing"):
             HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+
+
+def changed(state, **parts):
+    return {"state": state | parts}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda arrays, state: ({"alpha": arrays["alpha"] * 2}, {}),
+        lambda arrays, state: ({"alpha": arrays["alpha"] * [-1, 3, 1]}, {}),
+        lambda arrays, state: ({"ZtB0": arrays["ZtB0"] * 1e300}, {}),
+        lambda arrays, state: ({"S": arrays["S"] + 2**40}, {}),
+        lambda arrays, state: ({"sizes": arrays["sizes"] + 1}, {}),
+        lambda arrays, state: ({"bit_weights": -arrays["bit_weights"]}, {}),
+        lambda arrays, state: ({}, changed(state, before="x")),
+        lambda arrays, state: ({}, changed(state, before=[0])),
+        lambda arrays, state: ({}, changed(state, before=1.5)),
+        lambda arrays, state: ({}, changed(state, history=[[1, "P", "x"]])),
+        lambda arrays, state: ({}, changed(state, history=[[1, 2, 3.0]])),
+        lambda arrays, state: ({}, changed(state, history=[[1, "P", 10**400]])),
+        lambda arrays, state: ({}, changed(state, clustering=["x", 1, True])),
+        lambda arrays, state: ({}, changed(state, n_iter=99)),
+    ],
+)
+def test_values_of_a_checkpoint_that_no_fit_would_have_are_refused(views, tmp_path, change):
+    with pytest.raises(StoppedError):
+        HSIC(**SMALL).fit(views, progress=stop_at(5), checkpoint=tmp_path)
+    arrays, facts = read_model(tmp_path / "loop.safetensors", checkpoint.KIND)
+    other_arrays, other_facts = change(arrays, facts["state"])
+    write_model(tmp_path / "loop.safetensors", checkpoint.KIND, arrays | other_arrays, facts | other_facts)
+    with pytest.raises(StaleCheckpointError, match=r"has other arrays or values than|a part is missing"):
+        HSIC(**SMALL).fit(views, checkpoint=tmp_path)
 
 
 def test_two_fits_cannot_have_the_same_checkpoint(views, tmp_path):

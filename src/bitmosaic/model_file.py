@@ -17,25 +17,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors.numpy import save
 
 from bitmosaic import __version__
 from bitmosaic.errors import ModelFileError
-from bitmosaic.files import write_whole
+from bitmosaic.files import whole_file
 
 FORMAT = "bitmosaic-model"
 FORMAT_VERSION = 1
 MAX_HEADER_BYTES = 16 * 2**20
 MAX_MANIFEST_CHARS = MAX_HEADER_BYTES // 4  # quoted once more inside the header, it stays below the cap
 
-# The dtypes a model may hold, by NumPy's name: as stored, and as safetensors calls them.
+# The dtypes a model may hold, by NumPy's name: as stored, and as safetensors calls them; in the order of the file.
 STORED_DTYPES = {
-    "float32": ("<f4", "F32"),
-    "float64": ("<f8", "F64"),
-    "int32": ("<i4", "I32"),
-    "int64": ("<i8", "I64"),
-    "uint8": ("|u1", "U8"),
     "uint64": ("<u8", "U64"),
+    "int64": ("<i8", "I64"),
+    "float64": ("<f8", "F64"),
+    "float32": ("<f4", "F32"),
+    "int32": ("<i4", "I32"),
+    "uint8": ("|u1", "U8"),
     "bool": ("|b1", "BOOL"),
 }
 
@@ -52,7 +51,10 @@ class _Slot(NamedTuple):
 def write_model(
     path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]
 ) -> None:
-    """Write arrays and facts (plain JSON) to `path`, whole or not at all. The same content gives the same bytes."""
+    """Write arrays and facts (plain JSON) to `path`, whole or not at all. The same content gives the same bytes.
+
+    The arrays are written from where they are: no copy of them is made.
+    """
     path = _usable_path(path)
     stored = {name: _storable(name, array) for name, array in arrays.items()}
     manifest = {
@@ -70,12 +72,11 @@ def write_model(
             f"The facts of a model must take less than {MAX_MANIFEST_CHARS} characters as JSON; got {len(text)}. "
             "Store long lists as arrays."
         )
-    content = save(stored, metadata={"bitmosaic": text})
-    # Better to fail now than at loading, should a future safetensors write its header another way.
-    header_end = 8 + int.from_bytes(content[:8], "little")
-    header = content[8:header_end]
-    _slots(header, _parse(header, path), manifest, len(content) - header_end, path)
-    _replace_file(path, content)
+    order = list(STORED_DTYPES)
+    stored = {
+        name: stored[name] for name in sorted(stored, key=lambda name: (order.index(stored[name].dtype.name), name))
+    }
+    _replace_file(path, _header(text, stored), stored)
 
 
 def read_model(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -205,12 +206,28 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)  # of a C-ordered array this is no copy, whatever its shape
 
 
-def _replace_file(path: Path, content: bytes) -> None:
+def _header(manifest: str, arrays: Mapping[str, np.ndarray]) -> bytes:
+    """What safetensors puts before arrays that follow each other in this order."""
+    entries: dict[str, Any] = {"__metadata__": {"bitmosaic": manifest}}
+    end = 0
+    for name, array in arrays.items():
+        begin, end = end, end + array.nbytes
+        dtype = STORED_DTYPES[array.dtype.name][1]
+        entries[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [begin, end]}
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _replace_file(path: Path, header: bytes, arrays: Mapping[str, np.ndarray]) -> None:
     """At every moment `path` is the old file or the new one."""
     try:
         if path.is_dir():
             raise ModelFileError(f"The model cannot be written to {path}, which is a folder. Name a file inside it.")
-        write_whole(path, content)
+        with whole_file(path) as file:
+            file.write(header)
+            for array in arrays.values():
+                file.write(_bytes_of(array).data)
     except OSError as error:
         raise ModelFileError(
             f"The model cannot be written to {path}: {error.strerror or error}. "

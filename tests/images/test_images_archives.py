@@ -376,14 +376,16 @@ def zipped(folder, *members, **options):
     return path
 
 
-def test_links_in_a_zip_are_refused(tmp_path):
-    link = zipfile.ZipInfo("link.png")
-    link.external_attr = 0o120777 << 16
-    path = zipped(tmp_path, (link, "/etc/passwd"), ("a.png", PNG), ("../up.png", PNG), ("folder.png/", b""))
+def test_links_and_devices_in_a_zip_are_refused(tmp_path):
+    link, device = zipfile.ZipInfo("link.png"), zipfile.ZipInfo("device.png")
+    link.external_attr, device.external_attr = 0o120777 << 16, 0o020666 << 16
+    odd = (link, "/etc/passwd"), (device, PNG)
+    path = zipped(tmp_path, *odd, ("a.png", PNG), ("../up.png", PNG), ("folder.png/", b""))
     source = open_images(path)
-    assert source.paths == ("link.png", "a.png", "../up.png")
+    assert source.paths == ("link.png", "device.png", "a.png", "../up.png")
     assert causes(source) == {
         "link.png": "a link inside an archive is not followed",
+        "device.png": "not a regular file",
         "../up.png": "its name leads out of the archive",
     }
 

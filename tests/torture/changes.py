@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bitmosaic.publishing import READY
 from bitmosaic.views import read_views
 from pictures import write_pictures
-from torture.commands import COMMANDS, N_EACH, cluster, extract, kill
+from torture.commands import COMMANDS, N_EACH, kill
 from torture.kills import check_result
 from torture.tally import Tally
 
@@ -49,26 +50,31 @@ def break_some(files):
 HARMS = (remove_all, remove_some, make_folders, break_some)
 
 
-def with_pictures(job, pictures, jobs):
+SEEDS = {"add": 1}  # its pictures are not those that the run has
+
+
+def with_pictures(job, pictures):
     """The same command on other pictures."""
-    if job.name == "fit":
-        return job
-    old = jobs["extract"].arguments[1]
-    return replace(job, arguments=tuple(pictures if a == old else a for a in job.arguments))
+    arguments = tuple(pictures if argument == job.pictures else argument for argument in job.arguments)
+    return replace(job, arguments=arguments, pictures=pictures)
+
+
+def new_pictures(job, pictures):
+    shutil.rmtree(pictures, ignore_errors=True)
+    return sorted(write_pictures(pictures, N_EACH, SEEDS.get(job.name, 0)).rglob("*.png"))
 
 
 def pictures_during(forks, jobs, effort, folder):
     """The command stops with a sentence, or what could still be read is in the result and the rest in skipped.csv."""
     tally = Tally("pictures removed, broken or replaced by folders during a command")
     dice = random.Random(2)
-    truth = read_views(folder / "views")
-    features = {path: [view[i] for view in truth.arrays] for i, path in enumerate(truth.paths)}
     pictures = folder / "changing"
-    for name in (name for name in COMMANDS if name != "fit"):  # a fit only draws pictures
-        job = with_pictures(jobs[name], pictures, jobs)
+    for name in (name for name in COMMANDS if jobs[name].pictures is not None):  # a fit only draws pictures
+        job = with_pictures(jobs[name], pictures)
+        truth = read_views(folder / "large" / "additions" / "0001" / "views" if name == "add" else folder / "views")
+        features = {path: [view[i] for view in truth.arrays] for i, path in enumerate(truth.paths)}
         for harm in HARMS * 4 if effort.whole else [dice.choice(HARMS)]:
-            shutil.rmtree(pictures, ignore_errors=True)
-            files = sorted(write_pictures(pictures, N_EACH).rglob("*.png"))
+            files = new_pictures(job, pictures)
             job.clear()
             started = forks.start(job.arguments)
             time.sleep(dice.uniform(0, job.seconds))
@@ -93,11 +99,12 @@ def _stopped(started, harm, files):
 
 def _unlike(job, features, n_pictures):
     """What of a result is not as the pictures were before anything happened to them, or is not told."""
-    skipped = (job.out / "skipped.csv").read_text().splitlines()[1:]
+    out = job.out / "additions" / "0001" if job.name == "add" else job.out
+    skipped = (out / "skipped.csv").read_text().splitlines()[1:]
     if job.name == "predict":
-        n_rows = len((job.out / "predictions.csv").read_text().splitlines()) - 1
+        n_rows = len((out / "predictions.csv").read_text().splitlines()) - 1
     else:
-        views = read_views(job.out / "views" if job.name == "cluster" else job.out)
+        views = read_views(out if job.name == "extract" else out / "views")
         n_rows = views.n_rows
         for i, path in enumerate(views.paths):
             rows = [view[i] for view in views.arrays]
@@ -111,17 +118,17 @@ def pictures_between(forks, jobs, effort, folder):
     """Killed; then pictures change; then the same command says so, or its result is that of the changed pictures."""
     tally = Tally("pictures changed between a kill and the next try")
     dice = random.Random(3)
-    pictures, fresh = folder / "changing", folder / "fresh"
-    for name, make in (("cluster", cluster), ("extract", extract)):
-        job = with_pictures(jobs[name], pictures, jobs)
+    pictures = folder / "changing"
+    for name in ("cluster", "extract", "add"):
+        job = with_pictures(jobs[name], pictures)
         for _ in range(12 if effort.whole else 1):
-            shutil.rmtree(pictures, ignore_errors=True)
-            files = sorted(write_pictures(pictures, N_EACH).rglob("*.png"))
+            files = new_pictures(job, pictures)
             job.clear()
             started = forks.start(job.arguments)
             time.sleep(dice.uniform(0, job.seconds))
             kill(started)
             forks.wait(started)
+            done = any(path.name == "0001" for path in job.out.glob("additions/*"))  # then others come beside it
             for file in dice.sample(files, 5):
                 file.write_bytes(dice.choice(files).read_bytes())
             ended = forks.run(job.arguments)
@@ -131,9 +138,10 @@ def pictures_between(forks, jobs, effort, folder):
             if ended.code != 0:
                 tally.crashes.append(f"{name}: ended with {ended.code}: {ended.said[-600:]}")
                 continue
-            shutil.rmtree(fresh, ignore_errors=True)
-            assert forks.run(make(pictures, fresh)).code == 0
-            if _bytes(job.out) != _bytes(fresh):
+            came = _bytes(job.out)
+            job.clear()
+            assert forks.run(job.arguments).code == 0
+            if not done and came != _bytes(job.out):
                 tally.wrong.append(f"{name}: old and new pictures are mixed")
     return tally
 
@@ -142,7 +150,7 @@ def _bytes(folder):
     return {
         path.relative_to(folder): path.read_bytes()
         for path in Path(folder).rglob("*")
-        if path.is_file() and path != folder / "manifest.json"  # of a run: it has times
+        if path.is_file() and (path.name != "manifest.json" or path.parent.name == "views")  # that of a run has times
     }
 
 
@@ -177,7 +185,10 @@ def results_between(forks, jobs, effort):
             kill(started)
             forks.wait(started)
             files = sorted(path for place in job.places for path in place.rglob("*"))
-            if not files or job.expected.items() <= job.left().items():  # not begun, or finished
+            files = [path for path in files if str(path.relative_to(job.out.parent)) not in job.states[0]]
+            if job.origin is not None:  # what was there before is nothing that it makes anew
+                files = [path for path in files if path.is_file()]
+            if not files or job.times_done or any(path.name == READY for path in files):  # not begun, or finished
                 continue
             victim, harm = dice.choice(files), dice.choice((lose, cut))
             harm(victim)

@@ -17,15 +17,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from bitmosaic.checkpoint import KIND
+from bitmosaic.edits import EditLog
 from bitmosaic.model_file import read_model
 from bitmosaic.pipeline import CHECKPOINT
+from bitmosaic.run import Run
 from pictures import write_pictures
 
 N_EACH = 30  # pictures of each of three kinds: six batches of 16
 HIDDEN_WORK = ".extracting"
-COMMANDS = ("cluster", "extract", "fit", "predict")
-ADD = "add"  # to a run that is there already
+MOST_REFITS = 6  # that may come of as many tries
+COMMANDS = ("cluster", "extract", "fit", "predict", "add", "refit")
 
 
 @dataclass(frozen=True)
@@ -106,15 +110,16 @@ class Job:
     name: str
     out: Path
     arguments: tuple
+    pictures: Path | None = None  # that it reads
+    origin: Path | None = None  # a run that it changes: `out` begins as a copy of it
     seconds: float = 0.0
-    expected: dict = field(default_factory=dict)
-    begins_with: Path | None = None  # what is there before it
+    states: list[dict] = field(default_factory=list)  # the files before it, after it, and after it was run once more …
 
     def clear(self):
         for path in self.places:
             shutil.rmtree(path, ignore_errors=True)
-        if self.begins_with is not None:
-            shutil.copytree(self.begins_with, self.out)
+        if self.origin is not None:
+            shutil.copytree(self.origin, self.out)
 
     @property
     def places(self):
@@ -129,6 +134,30 @@ class Job:
             if path.is_file()
         }
 
+    @property
+    def expected(self):
+        """What it leaves in the end. A refit that was done already is done again, so that there is one more."""
+        return self.states[self.times_done or 1]
+
+    @property
+    def times_done(self):
+        """How often it has come to its end, as far as that can be told."""
+        if self.name != "refit":
+            return int(self.left() == self.states[1])
+        return len(json.loads((self.out / "manifest.json").read_text()).get("refits", ()))
+
+    def learn(self, forks, times=1):
+        """Run it undisturbed, to know what it leaves."""
+        self.clear()
+        self.states = [self.left()]
+        for _ in range(times):
+            start = time.perf_counter()
+            ended = forks.run(self.arguments)
+            self.seconds = self.seconds or time.perf_counter() - start
+            assert ended.code == 0, ended.said
+            assert not hidden(self), hidden(self)
+            self.states.append(self.left())
+
 
 @contextmanager
 def bench():
@@ -140,41 +169,52 @@ def bench():
     with tempfile.TemporaryDirectory(dir=memory) as place:
         folder = Path(place)
         folder.chmod(0o755)  # some commands run as somebody else
-        pictures = write_pictures(folder / "pictures", N_EACH)
+        pictures, more = write_pictures(folder / "pictures", N_EACH), write_more(folder)
         forks = Forks(folder)
         try:
             for arguments in (cluster(pictures, folder / "ready"), extract(pictures, folder / "views")):
                 assert forks.run(arguments).code == 0
-            jobs = {job.name: job for job in (*jobs_in(folder, folder), adding(folder))}
+            shutil.copytree(folder / "ready", folder / "large")
+            assert forks.run(("add", folder / "large", more, "--update")).code == 0
+            edit(folder / "large")
+            jobs = {job.name: job for job in jobs_in(folder, folder)}
             for job in jobs.values():
-                job.clear()
-                start = time.perf_counter()
-                ended = forks.run(job.arguments)
-                job.seconds = time.perf_counter() - start
-                assert ended.code == 0, ended.said
-                job.expected = job.left()
-                assert not hidden(job), hidden(job)
+                job.learn(forks, MOST_REFITS if job.name == "refit" else 1)
             yield forks, jobs, folder
         finally:
             forks.close()
 
 
-def jobs_in(place, folder):
-    """The four commands, writing to `place`, with what is ready in `folder`."""
-    place, pictures = Path(place), folder / "pictures"
-    yield Job("cluster", place / "run", cluster(pictures, place / "run"))
-    yield Job("extract", place / "extracted", extract(pictures, place / "extracted"))
-    yield Job("fit", place / "fitted", ("fit", folder / "views", "--clusters", 3, "--out", place / "fitted"))
-    yield Job("predict", place / "predicted", ("predict", folder / "ready", pictures, "--out", place / "predicted"))
-
-
-def adding(folder):
-    """New pictures, known ones and a bad one, into a copy of the run that is ready in `folder`."""
-    more, out = write_pictures(folder / "more", N_EACH // 3, seed=1), folder / "grown"
+def write_more(folder):
+    """New pictures, known ones and a bad one."""
+    more = write_pictures(folder / "more", N_EACH, seed=1)
     for number, path in enumerate(sorted((folder / "pictures" / "disc").iterdir())[:5]):
         shutil.copy(path, more / f"known-{number}.png")
     (more / "bad.png").write_bytes(b"no picture")
-    return Job(ADD, out, ("add", out, more, "--update"), begins_with=folder / "ready")
+    return more
+
+
+def edit(folder):
+    """What a refit has to keep: a name, clusters that were merged, and pictures that were moved."""
+    run = Run(folder)
+    labels = np.asarray(run.column("labels"))
+    log = EditLog(folder, labels, 3, np.asarray(run.fitted_column("labels")))
+    moved = np.flatnonzero(labels == 0)[:3].tolist()
+    edits = {"do": "name", "cluster": 1, "name": "ones"}, {"do": "move", "rows": moved, "to": None}
+    for version, made in enumerate((*edits, {"do": "merge", "clusters": [0, 2], "into": 0})):
+        log.append(made, version)
+
+
+def jobs_in(place, folder):
+    """The commands, writing to `place`, with what is ready in `folder`."""
+    place, pictures, more = Path(place), folder / "pictures", folder / "more"
+    views, ready = folder / "views", folder / "ready"
+    yield Job("cluster", place / "run", cluster(pictures, place / "run"), pictures)
+    yield Job("extract", place / "extracted", extract(pictures, place / "extracted"), pictures)
+    yield Job("fit", place / "fitted", ("fit", views, "--clusters", 3, "--out", place / "fitted"))
+    yield Job("predict", place / "predicted", ("predict", ready, pictures, "--out", place / "predicted"), pictures)
+    yield Job("add", place / "grown", ("add", place / "grown", more, "--update"), more, ready)
+    yield Job("refit", place / "refitted", ("refit", place / "refitted", "--clusters", 4), None, folder / "large")
 
 
 def cluster(pictures, out):
@@ -196,7 +236,7 @@ def halves(job):
     The results do not depend on chance, so a whole one is known by its content; a manifest grows from stage to stage.
     """
     left = {path: content for path, content in job.left().items() if path not in hidden(job)}
-    changed = [path for path, content in left.items() if job.expected.get(path) != content]
+    changed = [path for path, content in left.items() if not any(state.get(path) == content for state in job.states)]
     return [path for path in changed if not _is_stage(path, job) and not _is_checkpoint(job.out.parent / path)]
 
 
@@ -205,7 +245,7 @@ def _is_stage(path, job):
     manifest = job.out / "manifest.json"
     if job.out.parent / path != manifest:
         return False
-    facts, final = _timeless(json.loads(manifest.read_text())), json.loads(job.expected[path])
+    facts, final = _timeless(json.loads(manifest.read_text())), json.loads(job.states[1][path])
     grown = facts.pop("seconds", []), facts.pop("bytes", {}).items()
     return final | facts == final and set(grown[0]) <= set(final["seconds"]) and grown[1] <= final["bytes"].items()
 
@@ -225,6 +265,7 @@ def _content(path):
 
 def _timeless(manifest):
     """Without when and how long: all else is the same, whatever happened on the way."""
-    for when in ("begun", "at"):
-        manifest.pop(when, None)
+    for facts in (manifest, *manifest.get("refits", ())):
+        for when in ("begun", "at"):
+            facts.pop(when, None)
     return manifest | ({"seconds": sorted(manifest["seconds"])} if "seconds" in manifest else {})

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from torture import changes
-from torture.commands import ADD, COMMANDS, bench, halves, jobs_in
+from torture.commands import COMMANDS, bench, halves, jobs_in
 from torture.kills import check_result
 from torture.server import COUNT
 from torture.tally import Tally
@@ -15,11 +15,12 @@ from torture.tally import Tally
 ERRORS = ("ENOSPC", "EIO", "EACCES")
 SHORT_TRIES = 4  # some of the writes are enough for a test suite
 NOBODY = 65534
+PAGE = 4096
 
 
 def tallies(effort):
     with bench() as (forks, jobs, folder):
-        for name in filter(effort.wants, (*COMMANDS, ADD)):
+        for name in filter(effort.wants, COMMANDS):
             yield at_writes(forks, jobs[name], effort, f"`{name}` killed at", lambda n: "kill")
             yield at_writes(
                 forks, jobs[name], effort, f"`{name}` with a full or failing disk or no permission at", errno
@@ -72,12 +73,14 @@ def full_disk(forks, jobs, effort, folder):
     """A disk of its own for the results, of several sizes, so that it is full at several stages; then it grows."""
     tally = Tally("disks of several sizes that fill up during a command, and then grow")
     for there in jobs_in(folder / "disk", folder):
-        there.expected = jobs[there.name].expected
-        jobs[there.name].clear()
-        forks.run((*there.arguments[:-1], jobs[there.name].out))
-        most = 3 * sum(path.stat().st_size for path in jobs[there.name].out.rglob("*"))
+        here = jobs[there.name]
+        there.states = here.states
+        here.clear()
+        before = 0 if here.origin is None else room(here.out)
+        forks.run(here.arguments)
+        most = 3 * (room(here.out) - before if here.name == "add" else room(here.out))
         n_sizes = 24 if effort.whole else 1
-        for size in (int(most * (i + 0.3) / n_sizes) for i in range(n_sizes)):
+        for size in (int(before + most * (i + 0.3) / n_sizes) for i in range(n_sizes)):
             there.out.parent.mkdir(exist_ok=True)
             mounted = _run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(there.out.parent))
             if mounted.returncode:
@@ -85,12 +88,19 @@ def full_disk(forks, jobs, effort, folder):
                 return tally
             try:
                 tally.tried += 1
+                there.clear()
                 check_stop(there, forks.run(there.arguments), f"a disk of {size} bytes", tally)
                 _run("mount", "-o", "remount,size=1g", str(there.out.parent))
                 finish(forks, there, f"a disk of {size} bytes", tally)
             finally:
                 _run("umount", str(there.out.parent))
     return tally
+
+
+def room(folder):
+    """Bytes that a folder takes in memory, where each file has pages of its own."""
+    pages = [2 + path.stat().st_size // PAGE for path in folder.rglob("*")]
+    return PAGE * sum(pages)
 
 
 def _run(*command):
@@ -103,12 +113,12 @@ def no_permission(forks, jobs, effort, folder):
     dice = random.Random(1)
     user = NOBODY if os.geteuid() == 0 else None
     for there in jobs_in(folder / "theirs", folder):
-        there.expected = jobs[there.name].expected
+        there.states = jobs[there.name].states
         for _ in range(10 if effort.whole else 1):
-            there.clear()
             there.out.parent.mkdir(exist_ok=True)
-            if user is not None:
-                os.chown(there.out.parent, user, user)
+            there.clear()
+            for path in (there.out.parent, *there.out.parent.rglob("*")) if user is not None else ():
+                os.chown(path, user, user)
             started = forks.start(there.arguments, user=user)
             time.sleep(dice.uniform(0, jobs[there.name].seconds))
             os.kill(started[0], signal.SIGSTOP)

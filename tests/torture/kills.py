@@ -5,7 +5,7 @@ import random
 import signal
 import time
 
-from torture.commands import ADD, COMMANDS, bench, halves, hidden, kill
+from torture.commands import COMMANDS, bench, halves, hidden, kill
 from torture.tally import Tally
 
 MOST_IN_A_ROW = 4
@@ -15,7 +15,7 @@ STAGES = {"fit": ["model.safetensors"], "tables": ["labels.npy", "codes.npy", "c
 def tallies(effort):
     dice = random.Random(0)
     with bench() as (forks, jobs, _):
-        for name in filter(effort.wants, (*COMMANDS, ADD)):
+        for name in filter(effort.wants, COMMANDS):
             tally = Tally(f"`bitmosaic {name}` killed at random moments; then the same command finishes")
             while tally.tried < effort.kills:
                 rounds = dice.choice([1, 1, 2, MOST_IN_A_ROW])
@@ -59,8 +59,8 @@ def check_result(job, tally):
 
 def finished(job):
     """The files of what was finished, each with what a second making would change."""
-    places = [job.out / "views"] if job.name == "cluster" else [job.out] if job.name == "extract" else []
-    files = [path for place in places for path in place.glob("*")]
+    places = {"cluster": "views/*", "extract": "*", "add": "additions/0*/*"}
+    files = [path for path in job.out.glob(places[job.name]) if path.is_file()] if job.name in places else []
     manifest = job.out / "manifest.json"
     if job.name in ("cluster", "fit") and manifest.exists():
         done = json.loads(manifest.read_text())["seconds"]
@@ -74,7 +74,8 @@ def remade(job, known):
 
 def extracted(job):
     """How many pictures count as extracted."""
-    if (job.out / "extraction.json").exists() or (job.out / "views" / "extraction.json").exists():
+    done = {"cluster": "views", "extract": ".", "add": "additions/*/views"}  # also where it is not published yet
+    if any(job.out.glob(f"{done.get(job.name, 'nowhere')}/extraction.json")):
         return float("inf")
-    places = [*job.out.glob(".*/state.json"), *job.places[1].glob("state.json")]
+    places = [path for place in job.places for path in place.rglob("state.json")]
     return json.loads(places[0].read_text())["next"] if places else 0

@@ -48,6 +48,7 @@ class Case:
     settings: dict = field(default_factory=dict)
     suffix: str = ".npy"
     cached: float = 0.0  # this share of the training rows' similarities fits into memory
+    kept: bool = False  # a checkpoint after every iteration
 
 
 FAST = {"preset": "fast"}
@@ -63,6 +64,7 @@ CASES = [
     Case("the number of clusters is to be found", (64, 64), 100_000, "auto"),
     Case("two steps, plain norm", (16,), 500_000, 50, FAST | {"joint": False, "norm": "frobenius", "n_init": 2}),
     Case("the paper's start", (64, 32), 30_000, 10, {"start": "rotation", "n_components": None, "train_size": 1.0}),
+    Case("a checkpoint of 500,000 training rows", (4,), 500_000, 10, FAST | {"train_size": 1.0}, kept=True),
     Case("a Parquet file", (128, 64), 100_000, 20, FAST, ".parquet"),
 ]
 
@@ -77,7 +79,8 @@ def tallies(effort):
 
 def try_case(case, tally):
     with tempfile.TemporaryDirectory() as folder:
-        path = write(case, Path(folder))
+        (Path(folder) / "views").mkdir()
+        path = write(case, Path(folder) / "views")
         limited, free = run(case, path, limited=True), run(case, path, limited=False)
     for outcome in (limited, free):
         if "error" in outcome:
@@ -135,7 +138,7 @@ def run(case, path, limited):
 
 
 def main(path, case, limited):
-    from bitmosaic import HSIC
+    from bitmosaic import HSIC, checkpoint
     from bitmosaic.estimate import cache_bytes
     from bitmosaic.solver.train import memory_needs
     from bitmosaic.views import read_views
@@ -155,7 +158,12 @@ def main(path, case, limited):
     # As the file has it and as numbers, of each view; a thread may still copy rows of the one before.
     groups = (THREADS + 2) * ROW_GROUP * 4 * sum(views.widths) if case.suffix == ".parquet" else 0
     resource.setrlimit(resource.RLIMIT_DATA, (base + limit + output + groups,) * 2)
-    model.set_params(memory_limit=limit).fit(views)
+    model.set_params(memory_limit=limit)
+    if case.kept:
+        checkpoint.EVERY = checkpoint.COST = 0.0
+        model.fit(views, checkpoint=path.with_name("checkpoint"))
+    else:
+        model.fit(views)
     figures = {"limit": limit, "base": base, "input": 4 * views.n_rows * sum(views.widths), "output": output}
     return figures | {"resident": resident.growth(), "result": digest(model)}
 

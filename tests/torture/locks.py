@@ -5,10 +5,12 @@ import random
 import signal
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from bitmosaic.additions import FOLDER
 from bitmosaic.edits import EditLog
 from bitmosaic.errors import BusyFolderError
 from bitmosaic.files import LOCK
@@ -28,6 +30,7 @@ def tallies(effort):
         if effort.wants("moments"):
             yield second_meets_first(forks, jobs, dice, times)
             yield other_command(forks, jobs, dice, times)
+            yield add_and_refit(forks, jobs, dice, times)
         for name in COMMANDS:
             if effort.wants(f"steps of {name}"):
                 yield at_steps(forks, jobs[name], effort)
@@ -115,7 +118,8 @@ def kill_holding(forks, job):
 
 
 def locks_of(job):
-    return [lock for place in job.places for lock in place.glob(LOCK)]
+    """Of the folder itself, of the one it is extracted in, and of additions."""
+    return [lock for place in (*job.places, job.out / FOLDER) for lock in place.glob(LOCK)]
 
 
 def until_stopped(pid):
@@ -136,6 +140,31 @@ def other_command(forks, jobs, dice, times):
             tally.crashes.append(f"{one}: {ended}; {other}: {second}")
         if winner is ended:
             check_result(job, tally)
+    return tally
+
+
+def add_and_refit(forks, jobs, dice, times):
+    """Both change the same run: one waits for nobody, so the other is refused, or comes before or after it."""
+    tally = Tally("`add` to a run that is being refitted, and the other way round: refused, or one after the other")
+    refit = jobs["refit"]
+    small = replace(refit, origin=jobs["add"].origin, arguments=(*refit.arguments[:2], "--clusters", 3))
+    add = replace(small, arguments=("add", small.out, *jobs["add"].arguments[2:]))
+    ends = set()
+    for orders in ((add,), (small,), (add, small), (small, add)):
+        small.clear()
+        assert all(forks.run(job.arguments).code == 0 for job in orders)
+        ends.add(frozenset(small.left().items()))
+    for one, other in ((add, small), (small, add)) * times:
+        first = stopped(forks, one, dice)
+        second = forks.run(other.arguments)
+        ended = gone_on(forks, first)
+        tally.tried += 1
+        if not any(end.code == 0 for end in (ended, second)) or not all(
+            e.code == 0 or e.refused for e in (ended, second)
+        ):
+            tally.crashes.append(f"{one.arguments[0]}: {ended}; {other.arguments[0]}: {second}")
+        if frozenset(small.left().items()) not in ends:
+            tally.wrong.append(f"{one.arguments[0]}, then {other.arguments[0]}: something that neither order gives")
     return tally
 
 

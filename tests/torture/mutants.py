@@ -263,11 +263,11 @@ def changed_model(rng, content):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model"
         path.write_bytes(content)
-        kind = "HSIC" if b"HSIC" in content[:20_000] else "BinaryKMeans"
+        kind = re.search(rb'\\"kind\\":\\"([^"\\]+)\\"', content)[1].decode()
         arrays, facts = read_model(path, kind)
         if rng.random() < 0.6:
             facts = changed_value(rng, facts)
-        if rng.random() < 0.6:
+        if arrays and rng.random() < 0.6:
             name = list(arrays)[rng.integers(len(arrays))]
             arrays[name] = _changed_array(rng, arrays[name])
         write_model(path, kind, arrays, json.loads(json.dumps(facts)))

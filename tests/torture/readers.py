@@ -3,10 +3,11 @@
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from bitmosaic.features.onnx import OnnxExtractor
 from bitmosaic.images import open_images, quiet
 from bitmosaic.run import Run
 from bitmosaic.views import read_rows, read_views
+from torture.seeds import EXTRACTED, extract_from, fit_kept_in
 
 SAMPLE = 8  # rows and pictures that are looked at
 
@@ -102,6 +104,23 @@ def read_batch(path):
     source.labels(), source.read(0)
 
 
+def go_on_with_fit(folder):
+    with copied(folder, "kept") as copy:
+        fit_kept_in(copy)
+
+
+def go_on_with_extraction(folder):
+    with copied(folder, ".out.extracting") as copy:
+        extract_from(folder.parents[1] / "seeds" / EXTRACTED, copy.with_name("out"))
+
+
+@contextmanager
+def copied(folder, name):
+    """A copy to work in: what goes on with a folder changes it."""
+    with TemporaryDirectory(dir=folder.parent) as place:
+        yield Path(shutil.copytree(folder, Path(place) / name))
+
+
 # By the name of the folder with its seeds. For a folder one file is changed at a time, for the others the file itself.
 FILES = {
     "model": read_model,
@@ -111,7 +130,13 @@ FILES = {
     "onnx": read_onnx,
     "pickle": read_batch,
 }
-FOLDERS = {"run": read_run, "views folder": read_views_from, "parts folder": read_views_from}
+FOLDERS = {
+    "run": read_run,
+    "views folder": read_views_from,
+    "parts folder": read_views_from,
+    "checkpoint": go_on_with_fit,
+    "extraction": go_on_with_extraction,
+}
 # What of a run is read back; the rest is for people.
 RUN_FILES = (
     *("manifest.json", "codes.npy", "labels.npy", "distances.npy", "model.safetensors", "edits.jsonl", "map.npz"),

@@ -4,7 +4,9 @@ import gzip
 import io
 import tarfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import h5py
 import numpy as np
@@ -15,7 +17,7 @@ import scipy.sparse
 from image_files import SUFFIXES, encoded, picture
 from PIL import Image
 
-from bitmosaic import HSIC, BinaryKMeans, pipeline
+from bitmosaic import HSIC, BinaryKMeans, checkpoint, extraction, pipeline
 from bitmosaic.edits import EditLog
 from bitmosaic.explorer.duplicates import duplicates_of
 from bitmosaic.explorer.pages import Pages
@@ -30,6 +32,7 @@ RNG = np.random.default_rng(0)
 N = 12
 A, B = RNG.normal(size=(N, 5)).astype(np.float32), RNG.normal(size=(N, 3))
 LABELS = np.arange(N) % 3
+EXTRACTED = "pictures to extract"
 PATHS = tuple(f"{'ab'[i % 2]}/{i}.png" for i in range(N))
 
 
@@ -37,6 +40,8 @@ def write_seeds(folder: Path) -> None:
     """Files by reader, in folders called as the readers are (see readers.py)."""
     for write in (_models, _run, _views_folder, _parts_folder, _views_files, _pictures, _archives, _others):
         write(folder)
+    _checkpoint(folder)
+    _extraction(folder)
 
 
 def _models(folder):
@@ -70,6 +75,34 @@ def _run(folder):
     labels = "".join(f"{name},{i % 2}\r\n" for i, name in enumerate(names))
     (place / "true.csv").write_bytes(b"path,label\r\n" + labels.encode())
     np.save(place / "true.npy", LABELS)
+
+
+def _checkpoint(folder):
+    with patch.multiple(checkpoint, EVERY=0.0, COST=0.0):
+        fit_kept_in(_new(folder, "checkpoint"))
+
+
+def fit_kept_in(place):
+    HSIC(2, n_bits=16, n_anchors=4, max_iter=3, tol=0, random_state=0).fit({"a": A, "b": B}, checkpoint=place)
+
+
+def _extraction(folder):
+    """What is left of an extraction that was stopped after its second batch."""
+
+    def stop(stage, done, total):
+        if stage == extraction.STAGE and done >= 8:
+            raise KeyboardInterrupt
+
+    pictures = write_pictures(folder / EXTRACTED, N // 3)
+    (pictures / "bad.png").write_bytes(b"none")
+    with patch.object(extraction, "BATCH", 4), suppress(KeyboardInterrupt):
+        extract_from(pictures, folder / "extracted", stop)
+    (folder / ".extracted.extracting").rename(folder / "extraction")
+    (folder / "extraction" / ".lock").unlink(missing_ok=True)
+
+
+def extract_from(pictures, out, progress=quiet):
+    extraction.extract_views(pictures, out, ("ch", "cm"), max_side=16, progress=progress)
 
 
 def _views_folder(folder):

@@ -25,6 +25,7 @@ def main(folder):
     os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])  # one thread: a fork has no other
     from bitmosaic import checkpoint, extraction
     from pictures import write_pictures
+    from torture.commands import edit
 
     extraction.BATCH = 16  # so that there are several
     checkpoint.EVERY = checkpoint.COST = 0.0  # after every iteration
@@ -33,7 +34,11 @@ def main(folder):
     for arguments in (
         ("cluster", pictures, "--clusters", 3, "--labels", "folder", "--out", warm),
         ("predict", warm, pictures, "--out", Path(folder) / "predicted"),
+        ("add", warm, write_pictures(Path(folder) / "more", 4, seed=1), "--update"),
+        ("refit", warm, "--clusters", 4),
     ):
+        if arguments[0] == "refit":
+            edit(warm)
         with open(os.devnull, "w") as nowhere:
             assert command(arguments, nowhere) == 0
     print("ready", flush=True)

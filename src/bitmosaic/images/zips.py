@@ -74,8 +74,11 @@ def _refusal(member: zipfile.ZipInfo) -> str | None:
     """Why a member is not even opened, or None."""
     if leads_out(member.filename):
         return OUTSIDE
-    if stat.S_ISLNK(member.external_attr >> 16):
+    kind = stat.S_IFMT(member.external_attr >> 16)  # 0 where the archive does not tell
+    if kind == stat.S_IFLNK:
         return "a link inside an archive is not followed"
+    if kind not in (0, stat.S_IFREG):
+        return "not a regular file"
     if member.flag_bits & 0x1:
         return "encrypted"
     if member.file_size > LARGEST_FILE:

@@ -13,6 +13,8 @@ import numpy as np
 from bitmosaic.codes import pack, unpack
 from bitmosaic.solver.clustering import Clustering
 
+LARGEST_SIMILARITY, LARGEST_WEIGHT = 1e3, 1e12  # by far more than a fit can have, by far less than overflows
+
 
 class NothingKept:
     """For a fit that begins at the beginning, and leaves nothing behind."""
@@ -92,24 +94,46 @@ class LoopState:
             converged=facts["converged"],
         )
 
-    def fits(self, n_rows, s, widths):
+    def fits(self, n_rows, s, widths, shares):
         """Whether it can be of a fit of so many rows, with views of so many anchors, or was made by hand."""
+        return self._arrays_fit(n_rows, s, widths) and self._values_fit(n_rows, s, shares)
+
+    def _arrays_fit(self, n_rows, s, widths):
         c, K = s.n_clusters, s.K
+        most = LARGEST_SIMILARITY * n_rows
         expected = [
-            (self.codes, np.uint8, (n_rows, K // 8)),
-            (self.clustering.labels, np.int32, (n_rows,)),
-            (self.clustering.Q, np.int8, (c, K)),
-            (self.clustering.S, np.int64, (c, K)),
-            (self.clustering.bit_weights, np.float64, (K,)),
-            (self.alpha, np.float64, (len(widths),)),
-            *([] if self.clustering.sizes is None else [(self.clustering.sizes, np.int64, (c,))]),
-            *((ZtB, np.float64, (width, K)) for ZtB, width in zip_longest(self.ZtBs, widths)),
+            (self.codes, np.uint8, (n_rows, K // 8), 255),
+            (self.clustering.labels, np.int32, (n_rows,), c - 1),
+            (self.clustering.Q, np.int8, (c, K), 1),
+            (self.clustering.S, np.int64, (c, K), n_rows),
+            (self.clustering.bit_weights, np.float64, (K,), LARGEST_WEIGHT),
+            (self.alpha, np.float64, (len(widths),), LARGEST_WEIGHT),
+            *([] if self.clustering.sizes is None else [(self.clustering.sizes, np.int64, (c,), n_rows)]),
+            *((ZtB, np.float64, (width, K), most) for ZtB, width in zip_longest(self.ZtBs, widths)),
         ]
-        for array, kind, shape in expected:
-            if array is None or (array.dtype, array.shape) != (kind, shape) or not np.isfinite(array).all():
-                return False
-        labels = self.clustering.labels
-        return labels.min() >= 0 and labels.max() < c and type(self.n_iter) is int and 0 < self.n_iter <= s.max_iter
+        return all(
+            array is not None
+            and (array.dtype, array.shape) == (kind, shape)
+            and (-largest <= array.min() and array.max() <= largest)  # false for NaN
+            for array, kind, shape, largest in expected
+        )
+
+    def _values_fit(self, n_rows, s, shares):
+        c = self.clustering
+        numbers = [c.objective, *(value for _, _, value in self.history)]
+        counts = [self.n_iter, c.n_iter, *(number for number, _, _ in self.history)]
+        return (
+            c.labels.min() >= 0
+            and self.alpha.min() >= 0
+            and abs((shares * self.alpha).sum() - 1) < 1e-6
+            and c.bit_weights.min() >= 0
+            and (c.sizes is None or (c.sizes.min() >= 0 and c.sizes.sum() == n_rows))
+            and all(type(value) in (int, float) and abs(value) < 1e38 for value in numbers)
+            and (self.before == np.inf or self.before == numbers[-1])
+            and all(type(count) is int and count >= 0 for count in counts)
+            and all(isinstance(step, str) for _, step, _ in self.history)
+            and 0 < self.n_iter <= s.max_iter
+        )
 
 
 def imprint(settings, grams, n_present, start, start_rows, rng):

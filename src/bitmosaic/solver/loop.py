@@ -80,10 +80,10 @@ def learn(
     state = keeper.begin(lambda: imprint(s, grams, n_present, start, start_rows, rng), rng)
     if state is None:
         state = first_state(blocks, start, start_rows, s, shares, rng, rules, known)
-    elif state.fits(n, s, [len(G) for G in grams]):
+    elif state.fits(n, s, [len(G) for G in grams], shares):
         report(state.n_iter, state.before, None)
     else:
-        raise keeper.refuse("other arrays than this fit would have")
+        raise keeper.refuse("other arrays or values than this fit would have")
     codes, ZtBs, clustering, alpha = state.codes, state.ZtBs, state.clustering, state.alpha
     history, n_iter, before, converged = state.history, state.n_iter, state.before, state.converged
     del state

@@ -85,7 +85,8 @@ def test_no_other_matching_lets_more_pictures_keep_their_number(rows):
     with np.errstate(invalid="ignore"):
         of_old = counts / np.bincount(old[old >= 0], minlength=7)[:, None]
         of_new = counts / np.bincount(new, minlength=7)
-    allowed = np.where((of_old >= MOST) | ((of_old >= PART) & (of_new >= MOST)), counts, 0)
+    largest = (counts == counts.max(1, keepdims=True)) & (counts == counts.max(0)) & (counts > 0)
+    allowed = np.where((of_old >= MOST) | ((of_old >= PART) & ((of_new >= MOST) | largest)), counts, 0)
     assert kept == allowed[linear_sum_assignment(allowed, maximize=True)].sum()
 
 
@@ -194,3 +195,18 @@ def test_ten_thousand_clusters_of_a_million_pictures_take_seconds():
 def test_what_cannot_be_matched_is_refused(old, new, options, message):
     with pytest.raises(BitmosaicError, match=message):
         match_clusters(old, new, **options)
+
+
+def test_a_cluster_that_lost_many_goes_on_where_its_largest_part_is():
+    old = np.repeat([0, 1, 2], 100)
+    new = np.concatenate([np.repeat([0, 1, 2, 3], [40, 20, 20, 20]), np.repeat([1, 3], [70, 30]), np.repeat([2], 100)])
+    found = match_clusters(old, new)
+    assert found.numbers[:3].tolist() == [0, 1, 2]  # 40% of the first are together, and nobody else is there
+    mixed = match_clusters(old, np.where(new == 3, 0, new))  # half of that new cluster comes from elsewhere
+    assert mixed.numbers.tolist() == [0, 1, 2]
+
+
+def test_a_cluster_whose_largest_part_joined_a_larger_one_does_not_go_on():
+    lineage = match_clusters(*labels((40, 0, 0), (30, 0, 1), (30, 0, 2), (300, 1, 0), (100, 2, 1), (100, 3, 2)))
+    assert lineage.numbers.tolist() == [1, 2, 3]
+    assert event(lineage, 0) == "died"

@@ -1,9 +1,9 @@
 """Clusters before and after a refit -> which is which: old numbers stay on the clusters they belong to.
 
-A number goes on in the new cluster that holds at least half of its pictures, or a fifth of them if these are at least
-half of the new cluster. More than half of a cluster can be in one place only, so below that the pictures do not say
-where it is; but of a cluster that fell apart one piece may keep the number. Where several clusters could take a number,
-or several numbers want a cluster, the matching that lets most pictures keep their number decides.
+A number goes on in the new cluster that holds at least half of its pictures; or at least a fifth of them, if these are
+at least half of the new cluster, or if each is the other's largest part. Otherwise the pictures do not say where it is.
+Where several clusters could take a number, or several numbers want a cluster, the matching that lets most pictures keep
+their number decides.
 """
 
 from collections import Counter
@@ -163,7 +163,11 @@ class _Overlaps:
         Among equals the pairs that share more of all their pictures win: together these parts are below one picture.
         """
         n_old, n_new = self.shape
-        fit = (self.of_old >= MOST) | ((self.of_old >= PART) & (self.of_new >= MOST))
+        most_of_old, most_of_new = np.zeros(n_old, np.int64), np.zeros(n_new, np.int64)
+        np.maximum.at(most_of_old, self.row, self.count)
+        np.maximum.at(most_of_new, self.column, self.count)
+        largest = (self.count == most_of_old[self.row]) & (self.count == most_of_new[self.column])
+        fit = (self.of_old >= MOST) | ((self.of_old >= PART) & ((self.of_new >= MOST) | largest))
         row, column, count = self.row[fit], self.column[fit], self.count[fit]
         either = self.sizes_before[row] + self.sizes_after[column] - count
         stand_in = np.arange(n_old)

@@ -161,6 +161,33 @@ def test_what_was_begun_with_other_pictures_begins_anew(grown, tmp_path, monkeyp
     assert pipeline.add(run, other).images == 12
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("known.csv", b"\xff"),
+        ("known.csv", b"path,same_as\r\n" + b"a" * 200_000),
+        ("skipped.csv", b"path,cause\r\na,b\r\n"),
+        ("extraction.json", b"{"),
+        ("manifest.json", b"{}"),
+        ("ch.npy", b"\x93NUMPY"),
+    ],
+)
+def test_what_was_left_damaged_is_made_again(grown, name, content):
+    run, _, more = grown
+    whole = files_of(pipeline.add(Run(shutil.copytree(run.folder, run.folder.with_name("whole"))), more).folder)
+
+    def stop(now, done, total):
+        if now == "encoding and assigning":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.add(run, more, progress=stop)
+    place = run.folder / "additions" / WORK / "views" / name
+    assert place.exists()
+    place.write_bytes(content)
+    assert files_of(pipeline.add(run, more).folder) == whole
+
+
 def test_two_at_once_the_second_says_who_works_there(grown):
     run, _, more = grown
     with locked(run.folder / "additions"), pytest.raises(BusyFolderError, match="another bitmosaic is busy"):

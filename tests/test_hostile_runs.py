@@ -199,3 +199,32 @@ def test_any_value_in_the_manifest_of_a_run_is_shown_or_refused(folder, made, ke
         _print_run(run, False)
         if run.done("tables"):
             json.dumps(Pages(run).overview(), allow_nan=False)
+
+
+# ---- links that lead out
+
+
+OPENED = (".refit", "additions", "history", "clusters", "checkpoint", "edits.jsonl", "thumbnails.sqlite")
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_a_run_that_would_write_through_a_link_is_refused(folder, tmp_path, name):
+    (tmp_path / "elsewhere").mkdir()
+    place = folder / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.symlink_to(tmp_path / "elsewhere" / ("" if "." not in name[1:] else "file"))
+    with pytest.raises(FileFormatError, match=rf"{name} is a link\. Put a file or folder in its place"):
+        Run(folder)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("name", ["additions/.adding", "additions/.adding/views", ".refit/clusters", "history/0001"])
+def test_adding_and_refitting_do_not_write_through_links(folder, tmp_path, name):
+    (tmp_path / "elsewhere").mkdir()
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    more = write_pictures(tmp_path / "more", 1, seed=5)
+    with pytest.raises(FileFormatError, match=rf"{name} is a link"):
+        pipeline.add(Run(folder), more) if "add" in name else pipeline.refit(Run(folder))
+    assert not list((tmp_path / "elsewhere").iterdir())

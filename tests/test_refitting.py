@@ -229,6 +229,21 @@ def interrupted(*_, **__):
     raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("part", [{"seconds": []}, {"images": "x"}, {"bytes": {"fit": 1}}, {"view_weights": None}])
+def test_a_refit_that_was_stopped_and_then_changed_begins_anew(run, monkeypatch, part):
+    with monkeypatch.context() as patched:
+        patched.setattr(refitting, "draw_clusters", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            refit(run)
+    manifest = run.folder / REFIT / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | part))
+    fits = []
+    fit = HSIC.fit
+    monkeypatch.setattr(HSIC, "fit", lambda *given, **options: fits.append(1) or fit(*given, **options))
+    assert refit(run).run.complete
+    assert fits
+
+
 def test_pins_that_are_no_pictures_are_refused(run):
     np.save(run.folder / "pinned.npy", np.array([10**6]))
     with pytest.raises(FileFormatError, match=r"pinned.npy must hold numbers of pictures"):

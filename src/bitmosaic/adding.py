@@ -23,7 +23,7 @@ from bitmosaic.additions import FOLDER, addition_name
 from bitmosaic.digests import FILE as DIGESTS
 from bitmosaic.digests import KnownPictures, read_digests
 from bitmosaic.drift import Drift, compare, drift_of
-from bitmosaic.errors import InvalidDataError, MissingFileError, ViewMismatchError
+from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, MissingFileError, ViewMismatchError
 from bitmosaic.extraction import (
     KNOWN,
     RECIPE,
@@ -35,7 +35,7 @@ from bitmosaic.extraction import (
     read_recipe,
     skipped_csv,
 )
-from bitmosaic.files import locked, remove_unfinished, sync_folder, write_json, write_whole, writing
+from bitmosaic.files import locked, refuse_links, remove_unfinished, sync_folder, write_json, write_whole, writing
 from bitmosaic.images import Progress, display_path
 from bitmosaic.run import Run, write_column, write_tables
 from bitmosaic.run_manifest import ADDITION, ADDITION_VERSION
@@ -74,6 +74,7 @@ def growing(run: Run) -> Iterator[Run]:
 def add_to(run: Run, src: Any, update: bool, n_threads: int | None, strict: bool, progress: Progress) -> Added:
     """Add pictures, or views, to a run that is `growing`."""
     work = run.folder / FOLDER / WORK
+    refuse_links(work)
     with writing(work):
         work.mkdir(exist_ok=True)
     remove_unfinished(work)
@@ -127,8 +128,9 @@ def _new_pictures(run: Run, src: Any, work: Path, n_threads: int | None, strict:
     def new(views: Views | None, n_known: int, n_skipped: int) -> _New:
         return _New(views, n_known, n_skipped, job.recipe["source"], job.recipe["fingerprint"], known.of_base)
 
-    if job.out.exists() and finished(job.out) != job.recipe:  # of other pictures, or the run has grown since
-        shutil.rmtree(job.out)
+    if job.out.exists() and not _has_all(job):
+        with writing(job.out):
+            shutil.rmtree(job.out)
     if job.out.exists():
         shutil.rmtree(job.work_folder, ignore_errors=True)
     else:
@@ -153,9 +155,21 @@ def run_recipe(run: Run) -> dict[str, Any]:
     return read_recipe(path)
 
 
+def _has_all(job: Extraction) -> bool:
+    """Whether an attempt that was stopped has left the features of these pictures: not of others, and not damaged."""
+    try:
+        counts = read_views(job.out).n_rows, _n_lines(job.out / KNOWN), _n_lines(job.out / SKIPPED)
+        return finished(job.out) == job.recipe and sum(counts) == len(job.source)
+    except BitmosaicError:
+        return False
+
+
 def _n_lines(path: Path) -> int:
     """Rows of a CSV below its head."""
-    return sum(1 for _ in csv.reader(io.StringIO(path.read_text("utf-8"), newline=""))) - 1
+    try:
+        return sum(1 for _ in csv.reader(io.StringIO(path.read_text("utf-8"), newline=""))) - 1
+    except (OSError, ValueError, csv.Error) as error:
+        raise FileFormatError(f"{path} cannot be read ({error}). Remove it, and try again.") from error
 
 
 class _Known:

@@ -239,6 +239,16 @@ def refuse_irregular(path) -> None:
         )
 
 
+def refuse_links(path, below: bool = True) -> None:
+    """Whoever writes to a place that others have filled must not be led elsewhere: by it, nor by what is below."""
+    path = Path(path)
+    for place in (path, *(path.rglob("*") if below and path.is_dir() else ())):
+        if place.is_symlink():
+            raise FileFormatError(
+                f"What is written to must lie in its own folder; {place} is a link. Put a file or folder in its place."
+            )
+
+
 def read_json(path) -> Any:
     """The value in a JSON file; a ValueError whatever is wrong with its text, so that NaN, say, gets no further."""
     refuse_irregular(path)

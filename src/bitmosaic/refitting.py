@@ -23,8 +23,8 @@ from bitmosaic.codes import hamming_distances
 from bitmosaic.constraints import Constraints
 from bitmosaic.edits import FILE as EDITS
 from bitmosaic.edits import Edited, EditLog, in_force, new_log
-from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError, StaleCheckpointError
-from bitmosaic.files import locked, read_json, remove_unfinished, write_whole, writing
+from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, ParameterError, StaleCheckpointError
+from bitmosaic.files import locked, refuse_links, remove_unfinished, write_whole, writing
 from bitmosaic.hsic import HSIC
 from bitmosaic.images import Progress, quiet
 from bitmosaic.lineage import NEW_ROW, Lineage, match_clusters
@@ -32,6 +32,7 @@ from bitmosaic.npy import load_npy
 from bitmosaic.publishing import announce
 from bitmosaic.results import draw_clusters, write_counts, write_results
 from bitmosaic.run import REFIT, RENEWED, Run, settle
+from bitmosaic.run_manifest import read_manifest
 from bitmosaic.run_pictures import RunPictures
 
 PINNED, LINEAGE, HISTORY, CHECKPOINT = "pinned.npy", "lineage.csv", "history", "checkpoint"
@@ -68,6 +69,8 @@ def refit(
         if not run.complete:
             raise InvalidDataError(f"A finished run is refitted; the one in {run.folder} was stopped. Finish it first.")
         remove_unfinished(run.folder)
+        for place in (REFIT, HISTORY):
+            refuse_links(run.folder / place)
         before = Before.of(run)
         request = {
             "clusters": n_clusters,
@@ -180,10 +183,10 @@ class Successor(Run):
         request = json.loads(json.dumps(request))
         with writing(folder):
             try:
-                manifest = read_json(folder / "manifest.json")
-                if manifest["request"] != request:
-                    raise ValueError("another refit")
-            except (OSError, ValueError, KeyError, TypeError):
+                manifest = read_manifest(folder)
+                if manifest.get("request") != request:
+                    raise InvalidDataError("another refit")
+            except BitmosaicError:
                 shutil.rmtree(folder, ignore_errors=True)
                 manifest = _begun(run, request)
             folder.mkdir(exist_ok=True)

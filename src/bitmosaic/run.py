@@ -33,7 +33,7 @@ import numpy as np
 from bitmosaic import __version__
 from bitmosaic.additions import Addition, open_column, read_additions
 from bitmosaic.errors import FileFormatError, InvalidDataError
-from bitmosaic.files import LOCK, is_unfinished, locked, remove_unfinished, whole_file, write_json
+from bitmosaic.files import LOCK, is_unfinished, locked, refuse_links, remove_unfinished, whole_file, write_json
 from bitmosaic.hsic import HSIC
 from bitmosaic.publishing import finish_publishing, publish
 from bitmosaic.run_manifest import FORMAT, STAGES, VERSION, read_manifest
@@ -57,6 +57,8 @@ RENEWED = (  # what it replaces, the manifest last
     "edits.jsonl",
     "manifest.json",
 )
+# What is written to where it stands; all else is replaced.
+_WRITTEN = (REFIT, "additions", "history", "clusters", "checkpoint", "edits.jsonl", "thumbnails.sqlite")
 _MADE = {
     "extract": ("skipped.csv",),
     "fit": ("model.safetensors",),
@@ -70,6 +72,8 @@ class Run:
 
     def __init__(self, folder):
         self.folder = Path(folder)
+        for name in _WRITTEN:
+            refuse_links(self.folder / name, below=False)
         finish_publishing(self.folder, self.folder / REFIT, RENEWED)
         self.manifest = read_manifest(self.folder)
 

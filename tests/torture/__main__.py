@@ -28,6 +28,8 @@ def main(arguments):
     print(GUIDANCE, HEAD, sep="\n\n", flush=True)
     for name in chosen.kinds:
         kind, _, part = name.partition(":")
+        if kind not in KINDS:
+            parser.error(f"{kind} is none of {', '.join(KINDS)}")
         module, version, lines = import_module(f"torture.{kind}"), commit(), []
         begun = time.perf_counter()
         for tally in module.tallies(replace(LONG, seconds=chosen.seconds, only=part)):

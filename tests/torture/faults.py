@@ -20,11 +20,12 @@ PAGE = 4096
 
 def tallies(effort):
     with bench() as (forks, jobs, folder):
-        for name in filter(effort.wants, COMMANDS):
-            yield at_writes(forks, jobs[name], effort, f"`{name}` killed at", lambda n: "kill")
-            yield at_writes(
-                forks, jobs[name], effort, f"`{name}` with a full or failing disk or no permission at", errno
-            )
+        for name in COMMANDS:
+            if effort.wants(f"{name} kills"):
+                yield at_writes(forks, jobs[name], effort, f"`{name}` killed at", lambda n: "kill")
+            if effort.wants(f"{name} errors"):
+                what = f"`{name}` with a full or failing disk or no permission at"
+                yield at_writes(forks, jobs[name], effort, what, errno)
         if effort.wants("disks"):
             yield full_disk(forks, jobs, effort, folder)
         if effort.wants("permission"):

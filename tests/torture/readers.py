@@ -20,6 +20,7 @@ from bitmosaic.exports.kinds import KINDS, export
 from bitmosaic.features.onnx import OnnxExtractor
 from bitmosaic.images import open_images, quiet
 from bitmosaic.run import Run
+from bitmosaic.searching import search
 from bitmosaic.views import read_rows, read_views
 from torture.seeds import EXTRACTED, extract_from, fit_kept_in
 
@@ -77,8 +78,9 @@ def read_run(folder):
     pages.thumbnails.many(range(3))
     for kind in KINDS.keys() - {"links"}:
         export(pages.clusters, folder / f"export.{kind}", kind)
+    search(run, np.asarray(run.column("codes")[:2]), 3).table()
     pipeline.run_views(run)
-    for labels in ("folder", folder / "true.csv", folder / "true.npy"):
+    for labels in ("folder", *folder.glob("true.*")):
         pipeline.evaluate(run, labels)
 
 
@@ -102,6 +104,13 @@ def read_onnx(path):
 def read_batch(path):
     source = read_cifar(path)
     source.labels(), source.read(0)
+
+
+def grow_run(folder):
+    """Take up what was stopped in it: an addition, then a refit."""
+    with copied(folder, "grown") as copy:
+        pipeline.add(Run(copy), folder.parents[1] / "seeds" / EXTRACTED, update=True)
+        pipeline.refit(Run(copy))
 
 
 def go_on_with_fit(folder):
@@ -134,14 +143,17 @@ FOLDERS = {
     "run": read_run,
     "views folder": read_views_from,
     "parts folder": read_views_from,
+    "grown run": read_run,
+    "growing run": grow_run,
     "checkpoint": go_on_with_fit,
     "extraction": go_on_with_extraction,
 }
 # What of a run is read back; the rest is for people.
 RUN_FILES = (
     *("manifest.json", "codes.npy", "labels.npy", "distances.npy", "model.safetensors", "edits.jsonl", "map.npz"),
-    *("duplicates.npz", "thumbnails.sqlite", "true.csv", "true.npy"),
+    *("duplicates.npz", "thumbnails.sqlite", "true.csv", "true.npy", "pinned.npy"),
 )
+RUN_FOLDERS = ("views/", "additions/", ".refit/")
 
 
 @dataclass
@@ -184,6 +196,7 @@ def targets(seeds: Path) -> list[Target]:
         home = seeds / what
         for path in sorted(path for path in home.rglob("*") if path.is_file() and not path.name.startswith(".")):
             name = path.relative_to(home).as_posix()
-            if what != "run" or name in RUN_FILES or (name.startswith("views/") and path.suffix != ".csv"):
+            below = name.startswith(RUN_FOLDERS) and path.suffix not in (".csv", ".png", ".jpg", ".parquet")
+            if not what.endswith("run") or name in RUN_FILES or below or path.name == "known.csv":
                 found.append(Target(what, name, [path.read_bytes()], read, home))
     return found

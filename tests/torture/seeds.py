@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import shutil
 import tarfile
 import zipfile
 from contextlib import suppress
@@ -22,6 +23,7 @@ from bitmosaic.edits import EditLog
 from bitmosaic.explorer.duplicates import duplicates_of
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.images import quiet
+from bitmosaic.run import Run
 from bitmosaic.views import Views, write_views
 from bitmosaic.views.parts import part_path, write_part, write_parts_manifest
 from mat_files import cell, write_v7, write_v73
@@ -40,8 +42,8 @@ def write_seeds(folder: Path) -> None:
     """Files by reader, in folders called as the readers are (see readers.py)."""
     for write in (_models, _run, _views_folder, _parts_folder, _views_files, _pictures, _archives, _others):
         write(folder)
-    _checkpoint(folder)
-    _extraction(folder)
+    for write in (_checkpoint, _extraction, _grown):
+        write(folder)
 
 
 def _models(folder):
@@ -89,20 +91,49 @@ def fit_kept_in(place):
 def _extraction(folder):
     """What is left of an extraction that was stopped after its second batch."""
 
-    def stop(stage, done, total):
-        if stage == extraction.STAGE and done >= 8:
-            raise KeyboardInterrupt
-
-    pictures = write_pictures(folder / EXTRACTED, N // 3)
+    pictures = write_pictures(folder / EXTRACTED, N // 3, seed=3)
     (pictures / "bad.png").write_bytes(b"none")
     with patch.object(extraction, "BATCH", 4), suppress(KeyboardInterrupt):
-        extract_from(pictures, folder / "extracted", stop)
+        extract_from(pictures, folder / "extracted", stop_at(extraction.STAGE, 8))
     (folder / ".extracted.extracting").rename(folder / "extraction")
     (folder / "extraction" / ".lock").unlink(missing_ok=True)
 
 
 def extract_from(pictures, out, progress=quiet):
     extraction.extract_views(pictures, out, ("ch", "cm"), max_side=16, progress=progress)
+
+
+def stop_at(wanted, least):
+    def stop(stage, done, total):
+        if stage == wanted and done >= least:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def _grown(folder):
+    """A run that has additions, before and after a refit, with a refit and an addition that were stopped."""
+    place = folder / "grown run"
+    run = pipeline.cluster(folder / "pictures", place, 2, views=("ch", "cm"), labels="folder", max_side=16)
+    for seed in (1, 2):
+        more = write_pictures(folder / f"more {seed}", 2, seed=seed)
+        grown = pipeline.add(run, more, update=True).run
+        labels = np.asarray(grown.column("labels"))
+        log = EditLog(place, labels, int(grown.ids.max()) + 1, np.asarray(grown.fitted_column("labels")))
+        moved = np.flatnonzero(labels == labels[0])[:2].tolist()
+        version = len(log.entries())
+        for edit in ({"do": "move", "rows": moved, "to": None}, {"do": "name", "cluster": 0, "name": "cats"}):
+            log.append(edit, version)
+            version += 1
+        if seed == 1:
+            run = pipeline.refit(grown).run
+    with suppress(KeyboardInterrupt):
+        pipeline.refit(Run(place), progress=stop_at("drawing clusters", 1))
+    with suppress(KeyboardInterrupt):
+        pipeline.add(Run(place), folder / EXTRACTED, progress=stop_at("encoding and assigning", 0))
+    assert (place / ".refit" / "model.safetensors").exists()
+    assert (place / "additions" / ".adding" / "views").exists()
+    shutil.copytree(place, folder / "growing run")
 
 
 def _views_folder(folder):

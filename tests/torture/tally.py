@@ -1,5 +1,6 @@
 """How often something was tried, and what came of it."""
 
+import re
 from dataclasses import dataclass, field
 
 
@@ -13,7 +14,8 @@ class Effort:
     only: str = ""  # the part of a kind that is tried; all where there is none
 
     def wants(self, part):
-        return self.only in part
+        """Whether the part that is asked for stands in this name, as whole words."""
+        return re.search(rf"(?<!\w){re.escape(self.only)}(?!\w)", part) is not None if self.only else True
 
 
 SHORT = Effort(kills=2, seconds=1, whole=False)

@@ -1,5 +1,6 @@
 """Every kind of harm in its short form."""
 
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
@@ -19,6 +20,13 @@ def test_nothing_is_lost_wrong_or_crashed(kind):
 def test_what_was_never_tried_is_no_proof():
     assert Tally("kills").bad == ["it was never tried"]
     assert Tally("disks (not tried: there are none)").bad == Tally("kills", tried=1).bad == []
+
+
+def test_a_part_of_a_kind_is_told_by_whole_words():
+    wants = [replace(SHORT, only=only).wants for only in ("fit", ".npz", "npz", "")]
+    assert [want("fit") for want in wants] == [True, False, False, True]
+    assert [want("refit") for want in wants] == [False, False, False, True]
+    assert [want("views file .npz") for want in wants] == [False, True, True, True]
 
 
 def test_a_kind_that_is_tried_again_changes_its_own_lines_of_the_table_alone(tmp_path):

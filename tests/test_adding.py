@@ -298,7 +298,7 @@ def test_a_grown_run_is_not_made_again_from_its_first_pictures(grown):
     run, first, more = grown
     pipeline.add(run, more)
     (run.folder / "labels.npy").unlink()
-    with pytest.raises(BitmosaicError, match="has grown is not made again"):
+    with pytest.raises(BitmosaicError, match="has grown or was refitted is not made again"):
         pipeline.cluster(first, run.folder, 3, views=VIEWS, labels="folder", max_side=16)
 
 
@@ -326,3 +326,11 @@ def test_the_views_of_an_addition_are_a_views_folder(grown):
     added = pipeline.add(run, more)
     assert read_views(added.folder / "views").n_rows == 18
     assert pipeline.fit(added.folder / "views", run.folder.with_name("other"), 2).n_images == 18
+
+
+def test_the_views_that_a_run_was_made_of_are_known(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "views.npz", a=rng.normal(size=(60, 5)), b=rng.normal(size=(60, 4)))
+    run = pipeline.fit(tmp_path / "views.npz", tmp_path / "run", 3)
+    added = pipeline.add(run, tmp_path / "views.npz")
+    assert (added.images, added.known) == (0, 60)

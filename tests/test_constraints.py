@@ -155,3 +155,10 @@ def test_what_greed_does_not_find_a_search_does():
     assert all(labels[a] != labels[b] for a, b in ring)
     with pytest.raises(ConstraintError, match="There is no arrangement"):
         Constraints(cannot_link=[(i, (i + 1) % 11) for i in range(11)]).checked(11, 2)
+
+
+def test_links_from_an_iterator_hold_for_every_fit():
+    constraints = Constraints(must_link=zip([0, 2], [1, 3], strict=True), cannot_link=iter([(0, 2)]))
+    assert constraints.checked(10, 3) is not None
+    assert constraints.must_link == ((0, 1), (2, 3))
+    assert constraints.cannot_link == ((0, 2),)

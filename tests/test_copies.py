@@ -64,3 +64,12 @@ def test_a_radius_that_takes_too_long_is_reduced_and_told(monkeypatch):
 def test_a_radius_is_a_number_of_bits(radius):
     with pytest.raises(ParameterError, match=rf"from 0 to 127; got {radius}"):
         copy_groups(np.zeros((3, 16), np.uint8), radius)
+
+
+def test_where_there_are_too_many_pairs_the_radius_is_smaller_and_said(monkeypatch):
+    monkeypatch.setattr(module, "MOST_PAIRS", 1000)
+    rng = np.random.default_rng(0)
+    prints = np.packbits(rng.random((300, 128)) < 0.04, axis=1)  # all within some 10 bits of each other
+    radius, groups = copy_groups(prints, 12)
+    assert radius < 12
+    assert sum(map(len, groups)) < 300

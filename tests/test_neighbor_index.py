@@ -247,3 +247,13 @@ def test_an_index_says_what_it_holds_and_what_it_takes():
     index = NeighborIndex(crowded_codes(20_000, 16, 0))
     assert repr(index) == "<NeighborIndex of 20,000 codes of 128 bits>"
     assert 20 < index.nbytes / len(index) < 23
+
+
+def test_an_add_that_fails_loses_nothing(monkeypatch):
+    codes = np.random.default_rng(0).integers(0, 256, (1000, 16), np.uint8)
+    index = NeighborIndex(codes)
+    with monkeypatch.context() as patched:
+        patched.setattr(CodeTree, "of", lambda *_: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            index.add(codes)
+    np.testing.assert_array_equal(index.codes, codes)

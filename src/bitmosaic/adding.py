@@ -222,11 +222,14 @@ def _new_views(run: Run, src: Any, work: Path, n_threads: int | None, strict: bo
     source = "features in memory" if path is None else display_path(str(path))
     new, same = np.arange(views.n_rows), list[tuple[str, str]]()
     digests = read_digests(path, views.n_rows) if path is not None and path.is_dir() else None
-    before = [addition.folder.name for addition in run.additions if addition.manifest.get("fingerprint") == fingerprint]
+    made_of = {"the run itself": run.manifest["arguments"].get("fingerprint")} | {
+        f"addition {addition.folder.name}": addition.manifest.get("fingerprint") for addition in run.additions
+    }
+    before = [place for place, known_print in made_of.items() if known_print == fingerprint]
     if digests is not None:
         new, same = known.pictures.sort_out(digests, _names(views))
     elif fingerprint is not None and before:
-        new, same = new[:0], [(name, f"addition {before[0]}") for name in _names(views)]
+        new, same = new[:0], [(name, before[0]) for name in _names(views)]
     if not len(new):
         return _New(None, len(same), 0, source, fingerprint, known.of_base and digests is not None)
     out = work / "views"

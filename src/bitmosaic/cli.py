@@ -359,8 +359,9 @@ def _print_run(run: Any, as_json: bool) -> None:
         typer.echo(json.dumps({"folder": str(run.folder), "complete": run.complete} | manifest | growth.facts(run)))
         return
     seconds = ", ".join(f"{stage} {clock(value)}" for stage, value in manifest["seconds"].items())
-    clusters = len(manifest["sizes"]) if run.complete else manifest["arguments"]["clusters"]
-    say(f"{manifest.get('images', 0):,} images, {clusters} clusters; took: {seconds or 'nothing yet'}")
+    images = run.n_fitted if run.complete else manifest.get("images", 0)
+    numbers = len(set(run.ids.tolist())) if run.complete else manifest["arguments"]["clusters"]
+    say(f"{images:,} images, {numbers} clusters; took: {seconds or 'nothing yet'}")
     if not run.complete:
         say("The run was stopped; the same command goes on where it was.")
         return

@@ -54,6 +54,7 @@ Threads = Annotated[
         help="Threads; every core otherwise. The result is the same. With a cluster: of the training, which is here.",
     ),
 ]
+Cores = Annotated[int | None, typer.Option(min=1, help="Threads; every core otherwise. The result is the same.")]
 Memory = Annotated[
     str | None,
     typer.Option(

@@ -33,6 +33,12 @@ class Constraints:
     min_size: int | None = None
     max_size: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("must_link", "cannot_link"):  # an iterator would serve one fit only
+            links = getattr(self, name)
+            if not isinstance(links, np.ndarray) and isinstance(links, Iterable):
+                object.__setattr__(self, name, tuple(links))
+
     def checked(self, n_rows: int, n_clusters: int) -> Rules | None:
         """The rules for so many rows and clusters; None where nothing is asked for. A ConstraintError says what cannot
         be met, and why."""

@@ -27,7 +27,7 @@ def copy_groups(
 
     `fingerprints` (n, b) uint8 · `pairs` (p, 2) of rows that are copies whatever their fingerprints, and `scores` (p,):
     how far they are apart, where unrelated pictures are at about 1. Groups with the nearest pictures come first. The
-    radius is reduced only where it would take more than a minute or two.
+    radius is reduced only where it would take more than a minute or two, or give more than a million pairs.
     """
     n_bits = 8 * fingerprints.shape[1]
     if not 0 <= radius < n_bits:
@@ -38,6 +38,9 @@ def copy_groups(
     radius, some = affordable(unique, radius, MOST_COMPARISONS)
     sketches = np.empty((len(some), 0, 0), np.float32)
     near, bits = scored_pairs(unique[some], radius, sketches, radius, MOST_PAIRS, n_threads, progress)
+    while len(near) == MOST_PAIRS and radius:  # some were cut off, and groups with them
+        radius //= 2
+        near, bits = scored_pairs(unique[some], radius, sketches, radius, MOST_PAIRS, n_threads, progress)
     apart = bits / (n_bits / 2)  # of unrelated pictures, half the bits differ
     linked = {(one, other): d for (one, other), d in zip(some[near].tolist(), apart.tolist(), strict=True)}
     if pairs is not None:

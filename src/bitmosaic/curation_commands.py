@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bitmosaic.cli_options import Threads
+from bitmosaic.cli_options import Cores
 from bitmosaic.explorer.commands import Json, Pictures, RunFolder, say
 
 Sheet = Annotated[Path | None, typer.Option(help="A .png to look at.")]
@@ -27,8 +27,8 @@ def duplicates(
         str | None,
         typer.Option(
             metavar="WAY",
-            help="pictures: their fingerprints. features: the codes and features of the run. "
-            "[default: both, or features without pictures]",
+            help="pictures: their fingerprints. features: the codes and features of the run, which also find slightly "
+            "cropped copies, and pictures that only look alike. both. [default: pictures, or features without them]",
         ),
     ] = None,
     out: Annotated[
@@ -36,12 +36,12 @@ def duplicates(
     ] = None,
     sheet: Sheet = None,
     source: Pictures = None,
-    threads: Threads = None,
+    threads: Cores = None,
     as_json: Json = False,
 ) -> None:
     """Groups of near-duplicates, each with the copy to keep: the largest, the sharpest, or the first.
 
-    Copies that were resized, recompressed, toned or slightly cropped are found. Nothing is deleted. Fingerprints of
+    Copies that were resized, recompressed or toned are found. Nothing is deleted. Fingerprints of
     the pictures are computed once, and kept in the run folder.
     """
     from dataclasses import asdict
@@ -62,11 +62,14 @@ def duplicates(
         facts = {"by": found.way, "radius": found.radius, "groups": groups}
         typer.echo(json.dumps(facts | _links(made)))
         return
-    kind = {"pictures": "fingerprints", "features": "features", "both": "fingerprints and features"}[found.way]
-    say(
-        f"{len(found.groups):,} groups of near-duplicates, {found.n_others:,} pictures beside those to keep "
-        f"(by {kind}, {found.radius} bits)"
-    )
+    within = f"within {found.radius} bits"
+    how = {
+        "pictures": f"fingerprints {within}",
+        "features": f"codes {within} and features",
+        "both": f"fingerprints {within}, or features",
+    }[found.way]
+    head = f"{len(found.groups):,} groups of near-duplicates, {found.n_others:,} pictures beside those to keep"
+    say(f"{head} (by {how})")
     if not out:
         _print_groups(found)
     _print_written(out, sheet, made)
@@ -119,7 +122,7 @@ def sample(
     sheet: Sheet = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same sample.")] = 0,
     source: Pictures = None,
-    threads: Threads = None,
+    threads: Cores = None,
     as_json: Json = False,
 ) -> None:
     """A diverse subset for labelling: balanced over the clusters as edited, spread inside each.

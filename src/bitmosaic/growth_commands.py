@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bitmosaic.cli_options import Strict, Threads
+from bitmosaic.cli_options import Cores, Strict
 from bitmosaic.explorer.commands import Json, RunFolder, say
+from bitmosaic.run_manifest import REFIT
 
 MOST_CLUSTERS, MOST_ADDITIONS = 12, 5  # that are listed
 
@@ -25,7 +26,7 @@ def add(
     update: Annotated[
         bool, typer.Option("--update", help="Let the centers follow: the majority of all codes ever assigned to each.")
     ] = False,
-    threads: Threads = None,
+    threads: Cores = None,
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
@@ -84,12 +85,15 @@ def facts(run: Any) -> dict[str, Any]:
 
 def print_additions(run: Any) -> None:
     """What `info` says of additions; nothing where there are none."""
-    if not run.additions:
+    if refits := run.manifest.get("refits"):
+        events = ", ".join(f"{refits[-1][event]} {event}" for event in REFIT[1:] if refits[-1][event])
+        say(f"Refits: {len(refits)}, the last on {refits[-1]['at'][:10]}: {events}; see {run.folder / 'lineage.csv'}")
+    if not run.unlearned:
         return
     from bitmosaic.drift import drift_of
 
-    say(f"Added since: {_pictures(run.n_images - run.manifest['images'])}, {run.n_images:,} in all")
-    for addition in run.additions[-MOST_ADDITIONS:]:
+    say(f"Added since: {_pictures(run.n_images - run.n_fitted)}, {run.n_images:,} in all (bitmosaic export has them)")
+    for addition in run.unlearned[-MOST_ADDITIONS:]:
         manifest = addition.manifest
         say(f"  {addition.folder.name}  {manifest['at'][:10]}  {_pictures(manifest['images'])} of {manifest['source']}")
     if drift := drift_of(run):

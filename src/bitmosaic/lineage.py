@@ -64,7 +64,9 @@ class Change:
         now = f"{self.size_after:,} now"
         match self.event:
             case "kept":
-                return f"was kept: {stayed}, {now}" + (f", {self.pictures_new:,} of them new" * bool(self.pictures_new))
+                new = f", {self.pictures_new:,} of them new" * bool(self.pictures_new)
+                moved = self.size_after - self.pictures_kept - self.pictures_new
+                return f"was kept: {stayed}, {now}{new}" + f", {moved:,} from other clusters" * bool(moved)
             case "split" if not self.size_before:
                 return f"was split off from {_listed(others)}: {_pictures(self.size_after)}"
             case "split":

@@ -72,10 +72,11 @@ class NeighborIndex:
     def _append(self, codes):
         if len(self) + len(codes) >= MOST_ROWS:
             raise InvalidDataError(f"An index has fewer than {MOST_ROWS:,} codes; got {len(self) + len(codes):,}.")
-        while self._trees and len(self._trees[-1]) <= 2 * len(codes):
-            codes = np.concatenate([self._trees.pop().packed(self._n_bytes), codes])
+        kept = list(self._trees)  # until the new tree is there
+        while kept and len(kept[-1]) <= 2 * len(codes):
+            codes = np.concatenate([kept.pop().packed(self._n_bytes), codes])
         if len(codes):
-            self._trees.append(CodeTree.of(codes, len(self), self.n_threads))
+            self._trees = [*kept, CodeTree.of(codes, sum(map(len, kept)), self.n_threads)]
 
     def kneighbors(self, X, n_neighbors=10, return_distance=True):
         """The nearest codes of each row of X: distances (q, k) int32 and rows (q, k) int64, the nearest first.

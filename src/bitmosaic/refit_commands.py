@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bitmosaic.cli_options import Memory, Threads, count_or_auto
+from bitmosaic.cli_options import Cores, Memory, count_or_auto
 from bitmosaic.explorer.commands import Json, RunFolder, say
 
 MOST_LINES = 20
@@ -22,7 +22,7 @@ def refit(
     fresh: Annotated[bool, typer.Option("--fresh", help="Do not begin from the clusters that there are.")] = False,
     seed: Annotated[int | None, typer.Option(help="Same seed, same clusters. [default: the run's]")] = None,
     memory_limit: Memory = None,
-    threads: Threads = None,
+    threads: Cores = None,
     as_json: Json = False,
 ) -> None:
     """Learn a run again from all its pictures, those added since included; clusters keep their numbers and names.

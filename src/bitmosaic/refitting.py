@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.additions import FOLDER
-from bitmosaic.codes import hamming_distances
+from bitmosaic.codes import nearest_centers
 from bitmosaic.constraints import Constraints
 from bitmosaic.edits import FILE as EDITS
 from bitmosaic.edits import Edited, EditLog, in_force, new_log
@@ -32,7 +32,7 @@ from bitmosaic.npy import load_npy
 from bitmosaic.publishing import announce
 from bitmosaic.results import draw_clusters, write_counts, write_results
 from bitmosaic.run import REFIT, RENEWED, Run, settle
-from bitmosaic.run_manifest import read_manifest
+from bitmosaic.run_manifest import HIGHEST, read_manifest
 from bitmosaic.run_pictures import RunPictures
 
 PINNED, LINEAGE, HISTORY, CHECKPOINT = "pinned.npy", "lineage.csv", "history", "checkpoint"
@@ -121,7 +121,7 @@ class Before:
     @classmethod
     def of(cls, run: Run) -> "Before":
         labels, fitted = np.asarray(run.column("labels")), np.asarray(run.fitted_column("labels"))
-        log = EditLog(run.folder, labels, int(run.ids.max()) + 1, fitted)
+        log = EditLog(run.folder, labels, run.next_number, fitted)
         entries = log.entries()
         edited = log.replay(entries)
         ids = Edited(run.ids.copy(), log.n_clusters)
@@ -133,8 +133,7 @@ class Before:
         numbers = np.concatenate([ids.labels, np.setdiff1d(edited.labels, ids.labels)])  # the last are made by hand
         center_of = _centers_of(run, edited.labels, numbers)
         used, center_of = np.unique(center_of, return_inverse=True)  # a cluster may have lost all its pictures
-        next_number = max(edited.n_numbers, run.manifest.get("next_number", 0))
-        return cls(run, center_of, numbers[used], edited.labels, pinned, edited.names, next_number)
+        return cls(run, center_of, numbers[used], edited.labels, pinned, edited.names, edited.n_numbers)
 
     @property
     def imprint(self) -> list[Any]:
@@ -150,8 +149,7 @@ def _centers_of(run: Run, labels: np.ndarray, numbers: np.ndarray) -> np.ndarray
     codes, weights = run.column("codes"), run.model.bit_weights_
     for number in known[counts > 1]:
         rows, these = np.flatnonzero(labels == number), np.flatnonzero(numbers == number)
-        distances = hamming_distances(codes[rows], run.model.cluster_centers_[these], weights)
-        centers[rows] = these[distances.argmin(1)]
+        centers[rows] = these[nearest_centers(codes[rows], run.model.cluster_centers_[these], weights)[0]]
     return centers
 
 
@@ -198,6 +196,9 @@ class Successor(Run):
     def views_folder(self) -> Path:
         return self.run.views_folder
 
+    def _require_current(self) -> None:
+        """Nobody else writes here."""
+
     def _bytes(self, stage: str) -> dict[str, int]:
         return self.run._bytes(stage) if stage == "extract" else super()._bytes(stage)
 
@@ -231,47 +232,51 @@ def _fit(
 
     wanted = request["clusters"]
     if wanted == "auto":
-        found = HSIC(**options | {"n_clusters": "auto"}).fit(views, progress=report)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The number of clusters is not clear")  # the chart says it
+            found = HSIC(**options | {"n_clusters": "auto"}).fit(views, progress=report)
         wanted, facts["how_many"] = found.n_clusters_, write_counts(successor, found.cluster_counts_)
-    n_numbers = len(np.unique(before.numbers))
-    n_centers = len(before.numbers) + (0 if wanted is None else wanted - n_numbers)
-    init, fixed = _start(before, n_centers)
+    init, fixed, n_centers = _start(before, wanted)
     model = HSIC(**options | {"n_clusters": n_centers})
     constraints = Constraints(fixed=fixed) if fixed else None
-    start = {"constraints": constraints, "init_labels": None if request["fresh"] and not fixed else init}
+    start = {"constraints": constraints, "init_labels": None if request["fresh"] else init}
     checkpoint = successor.folder / CHECKPOINT
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The number of clusters is not clear")  # the chart says it
-        try:
-            model.fit(views, progress=report, checkpoint=checkpoint, **start)
-        except StaleCheckpointError:  # after an upgrade, on another processor, or damaged
-            shutil.rmtree(checkpoint)
-            model.fit(views, progress=report, checkpoint=checkpoint, **start)
+    try:
+        model.fit(views, progress=report, checkpoint=checkpoint, **start)
+    except StaleCheckpointError:  # after an upgrade, on another processor, or damaged
+        shutil.rmtree(checkpoint)
+        model.fit(views, progress=report, checkpoint=checkpoint, **start)
     weights = dict(zip(model.view_names_, model.view_weights_.round(4).tolist(), strict=True))
     return model, facts | {"view_weights": weights, "iterations": model.n_iter_}
 
 
-def _start(before: Before, n_centers: int) -> tuple[np.ndarray, dict[int, int]]:
-    """Where each picture begins, -1 for those that nobody knows yet, and which must stay there.
+def _start(before: Before, wanted: int | None) -> tuple[np.ndarray, dict[int, int], int]:
+    """Where each picture begins, -1 for those that nobody knows yet; which must stay there; and how many centers.
 
-    With fewer clusters than before the smallest give up theirs, but none that holds a picture put there by hand.
+    With fewer clusters than before the smallest give up their centers, but none that holds a picture put there by hand.
     """
-    held = np.unique(before.center_of[before.pinned])
-    if n_centers < max(len(held), 1):
+    clusters, number_of = np.unique(before.numbers, return_inverse=True)  # of each center
+    wanted = len(clusters) if wanted is None else wanted
+    held = np.unique(number_of[before.center_of[before.pinned]])
+    if wanted < max(len(held), 1):
         raise ParameterError(
             f"Pictures that were moved by hand stay in their clusters, which are {len(held)}; a refit with so few "
             "clusters cannot keep them. Ask for more."
         )
-    sizes = np.bincount(before.center_of, minlength=len(before.numbers)).astype(float)
+    if before.next_number + wanted > HIGHEST:
+        raise FileFormatError(f"Numbers of clusters are below {HIGHEST}; those of {before.run.folder} are used up.")
+    sizes = np.bincount(number_of[before.center_of], minlength=len(clusters)).astype(float)
     sizes[held] = np.inf
-    kept = np.sort(np.argsort(-sizes, kind="stable")[:n_centers])
+    stays = np.zeros(len(clusters), bool)
+    stays[np.argsort(-sizes, kind="stable")[:wanted]] = True
+    kept = np.flatnonzero(stays[number_of])
     place = np.full(len(before.numbers), -1, np.int64)
     place[kept] = np.arange(len(kept))
     init = place[before.center_of]
     fixed = dict(zip(before.pinned.tolist(), init[before.pinned].tolist(), strict=True))
     new = np.arange(before.run.n_fitted, before.run.n_images)
     init[np.setdiff1d(new, before.pinned)] = -1
-    return init, fixed
+    return init, fixed, len(kept) + max(wanted - len(clusters), 0)
 
 
 # ---- which is which
@@ -304,9 +309,8 @@ def _lineage(before: Before, model: HSIC) -> tuple[Lineage, np.ndarray]:
 def _write_what_people_did(successor: Run, before: Before, names: dict[int, str], lineage: Lineage) -> None:
     """Names and pins for the run to come; the log of edits so far, and the lineage, into the history."""
     run = before.run
-    log = new_log(np.asarray(successor.fitted_column("labels")), names)
-    if log:
-        write_whole(successor.folder / EDITS, log)
+    # Also without names: who looks at the old clusters still, and edits them, is told by its head.
+    write_whole(successor.folder / EDITS, new_log(np.asarray(successor.fitted_column("labels")), names))
     if len(before.pinned):
         buffer = io.BytesIO()
         np.lib.format.write_array(buffer, before.pinned, allow_pickle=False)

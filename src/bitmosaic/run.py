@@ -75,6 +75,7 @@ class Run:
         for name in _WRITTEN:
             refuse_links(self.folder / name, below=False)
         finish_publishing(self.folder, self.folder / REFIT, RENEWED)
+        self._stamp = self._manifest_stamp()
         self.manifest = read_manifest(self.folder)
 
     @classmethod
@@ -100,11 +101,11 @@ class Run:
             yield run
 
     def _refuse_to_shrink(self) -> None:
-        """What additions have joined cannot be made anew from the pictures of the beginning alone."""
-        if self.additions and not self.complete:
+        """What additions have joined, or a refit has learned, cannot be made anew from what the run began with."""
+        if (self.additions or self.manifest.get("refits")) and not self.complete:
             raise InvalidDataError(
-                f"A run that has grown is not made again from its first pictures; {self.folder} has lost files, and "
-                f"has {len(self.additions)} additions. Copy it again, or make a new run of all pictures."
+                f"A run that has grown or was refitted is not made again from its first pictures; {self.folder} has "
+                "lost files. Copy it again, or make a new run of all pictures."
             )
 
     @classmethod
@@ -223,7 +224,7 @@ class Run:
     def views(self) -> Views:
         return chained([read_views(self.views_folder), *(addition.views for addition in self.additions)])
 
-    @property
+    @cached_property
     def paths(self) -> tuple[str, ...]:
         """As each source names its pictures; those of different sources may be the same."""
         return self.views.paths or tuple(map(str, range(self.views.n_rows)))
@@ -240,12 +241,18 @@ class Run:
 
     def fitted_column(self, name: str) -> np.ndarray:
         """codes, labels or distances of the pictures that the last fit has learned from, as a memory map."""
-        return open_column(self.folder, name, self.n_fitted)
+        try:
+            return open_column(self.folder, name, self.n_fitted)
+        finally:
+            self._require_current()
 
     @cached_property
     def fitted_model(self) -> HSIC:
         """As the last fit has left it."""
-        return HSIC.load(self.folder / "model.safetensors")
+        try:
+            return HSIC.load(self.folder / "model.safetensors")
+        finally:
+            self._require_current()
 
     @cached_property
     def model(self) -> HSIC:
@@ -274,6 +281,30 @@ class Run:
                 f"{len(ids)}. Was it changed by hand?"
             )
         return ids
+
+    @property
+    def n_refits(self) -> int:
+        return len(self.manifest.get("refits", ()))
+
+    def _manifest_stamp(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self.folder / "manifest.json")
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
+    def _require_current(self) -> None:
+        """What is read later than the manifest must be of the same fit."""
+        if (stamp := self._manifest_stamp()) == self._stamp or stamp is None:
+            return
+        if len(read_manifest(self.folder).get("refits", ())) != self.n_refits:
+            raise InvalidDataError(f"The run in {self.folder} was refitted since it was opened. Open it again.")
+        self._stamp = stamp
+
+    @property
+    def next_number(self) -> int:
+        """The lowest number that no cluster of this run ever had."""
+        return max(int(self.ids.max()) + 1, self.manifest.get("next_number", 0))
 
     def nearest_of_codes(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The number of the nearest cluster of each code, the distance to its center, and the margin to the next."""

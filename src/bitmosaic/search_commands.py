@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bitmosaic.cli_options import Threads
+from bitmosaic.cli_options import Cores
 from bitmosaic.explorer.commands import Json, RunFolder, say
 
 
@@ -25,7 +25,7 @@ def search(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write a table, FILE.csv or FILE.parquet.")] = None,
     sheet: Annotated[Path | None, typer.Option(help="Draw the queries and what was found, FILE.png or .jpg.")] = None,
-    threads: Threads = None,
+    threads: Cores = None,
     as_json: Json = False,
 ) -> None:
     """The pictures of a run that are nearest to others, in bits of Hamming distance.

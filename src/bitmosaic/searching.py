@@ -163,6 +163,11 @@ def read_queries(run: Run, what: Any, n_threads: int | None = None, progress: Pr
     path = os.fsdecode(what)
     if path in run.paths:
         row = run.paths.index(path)
+        if run.paths.count(path) > 1:
+            raise InvalidDataError(
+                f"A path must name one picture; several of {run.folder}, from different sources, are called "
+                f"{display_path(path)}. Give the file itself, by its whole path."
+            )
         return Queries([display_path(path)], np.array(run.column("codes")[[row]]), [row])
     if not os.path.exists(path):
         raise MissingFileError(

@@ -39,9 +39,7 @@ FEW = {"duplicates": [], "outliers": ["-n", 5], "sample": ["-n", 5]}
 
 def test_duplicates_are_printed_with_what_to_keep(run):
     output = call("duplicates", run.folder)
-    assert (
-        "3 groups of near-duplicates, 4 pictures beside those to keep (by fingerprints and features, 12 bits)" in output
-    )
+    assert "3 groups of near-duplicates, 4 pictures beside those to keep (by fingerprints within 12 bits)" in output
     assert "keep\t0 bits\t96×96\tlargest\tlarge.png" in output
     assert "\tsmaller\tsmall.png" in output
 
@@ -198,3 +196,9 @@ def test_hostile_names_do_nothing_to_a_terminal(tmp_path):
     for output in (call("duplicates", run.folder), call("sample", run.folder, "-n", 4)):
         assert "\x1b" not in output
         assert r"c\nd.png" in output
+
+
+def test_a_suffix_that_nobody_knows_is_refused(run, tmp_path):
+    for command in ("outliers", "sample", "duplicates"):
+        with pytest.raises(ParameterError, match=r"or a new folder for links; got lab.xyz"):
+            call(command, run.folder, "--out", tmp_path / "lab.xyz")

@@ -162,3 +162,17 @@ def test_bad_arguments_are_one_sentence(run):
 
 def test_the_functions_are_public():
     assert set(curation.__all__) >= {"find_duplicates", "find_outliers", "draw_sample", "copy_groups", "diverse_sample"}
+
+
+def test_pictures_that_are_back_are_looked_at(tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i in range(8):
+        Image.fromarray(scene(i % 4, 48)).save(folder / f"{i}.png")
+    run = clustered(folder, tmp_path / "run")
+    for i in range(4, 8):
+        (folder / f"{i}.png").rename(tmp_path / f"{i}.png")
+    assert find_duplicates(run, way="pictures").groups == []
+    for i in range(4, 8):
+        (tmp_path / f"{i}.png").rename(folder / f"{i}.png")
+    assert len(find_duplicates(Run(run.folder), way="pictures").groups) == 4

@@ -1,5 +1,6 @@
 """The explorer, reports and exports over a run that has grown: every picture there, each with its own content."""
 
+import csv
 import io
 import json
 import shutil
@@ -11,13 +12,15 @@ import pytest
 from PIL import Image
 
 from bitmosaic import pipeline
-from bitmosaic.edits import EditLog
+from bitmosaic.edits import EditLog, StaleEditError
+from bitmosaic.errors import BitmosaicError, FileFormatError
 from bitmosaic.explorer.clusters import Clusters, Pictures
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.explorer.report import write_report
 from bitmosaic.explorer.thumbnails import Thumbnails
 from bitmosaic.exports.kinds import export
 from bitmosaic.files import read_json, write_json
+from bitmosaic.refitting import refit
 from bitmosaic.run import Run
 from bitmosaic.run_pictures import RunPictures
 from explored import serving
@@ -173,3 +176,41 @@ def test_several_centers_of_one_number_are_one_cluster(grown):
     np.testing.assert_array_equal(numbers[table.argmin(1)], clusters.labels)
     log = clusters.pictures.log
     assert log.append({"do": "move", "rows": [0], "to": None}, 0)["to"] == 5
+
+
+def test_a_table_says_from_which_addition_a_picture_came(grown, tmp_path):
+    _, run = grown
+    export(Clusters(Pictures.of(run)), tmp_path / "all.csv")
+    with (tmp_path / "all.csv").open(newline="") as file:
+        assert [row["addition"] for row in csv.DictReader(file)] == ["0"] * 24 + ["1"] * 24 + ["2"] * 6
+
+
+def test_pictures_of_an_array_do_not_take_the_names_of_links(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "first").mkdir()
+    for i in range(12):
+        Image.fromarray(rng.integers(0, 255, (24, 24, 3), np.uint8)).save(tmp_path / "first" / f"{i}.png")
+    run = pipeline.cluster(tmp_path / "first", tmp_path / "run", 2, views=("ch", "cm"))
+    np.save(tmp_path / "more.npy", rng.integers(0, 255, (12, 24, 24, 3), np.uint8))
+    run = pipeline.add(run, tmp_path / "more.npy").run
+    made = export(Clusters(Pictures.of(run)), tmp_path / "links").facts
+    assert (made["links"], made["copies"], made["missing"]) == (12, 12, 0)
+
+
+def test_an_explorer_recovers_from_a_moment_in_which_the_run_could_not_be_read(grown, monkeypatch):
+    _, run = grown
+    pages = Pages(run)
+    refit(Run(run.folder))
+    with monkeypatch.context() as patched:
+        patched.setattr(Pictures, "of", lambda run: (_ for _ in ()).throw(FileFormatError("not now")))
+        with pytest.raises(BitmosaicError):
+            pages.overview()
+    assert pages.overview()["images"] == 54
+
+
+def test_an_edit_of_clusters_from_before_a_refit_is_refused(grown):
+    _, run = grown
+    pages = Pages(run)
+    refit(Run(run.folder))
+    with pytest.raises(StaleEditError, match="was refitted meanwhile"):
+        pages.edit({"do": "name", "cluster": 0, "name": "x"}, 0)

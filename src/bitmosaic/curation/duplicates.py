@@ -79,7 +79,7 @@ def find_duplicates(
 
     `radius`: bits of 128 in which the fingerprints of copies may differ, 12 if not given.
     `way`: "pictures" by fingerprints alone, "features" by codes and features alone (the radius is then one of codes),
-    "both" joins them. By default both, or features where the pictures cannot be had.
+    "both" joins them, and then the radius bounds the first only. By default pictures, or features without them.
     `source`: where the pictures are now, if not where the run has read them.
     Fingerprints are kept in the run folder as fingerprints.npz; nothing else is written, and nothing deleted.
     """
@@ -108,23 +108,28 @@ class Finder:
 
     @cached_property
     def best_way(self) -> str:
-        return "both" if self.pictures.available or _stored(self.run) is not None else "features"
+        return "pictures" if self.pictures.available or _stored(self.run) is not None else "features"
 
     @cached_property
     def fingerprints(self) -> tuple[np.ndarray, np.ndarray]:
         """The rows whose pictures can be read, ascending, and their fingerprints; from now on kept in the run."""
         stored = _stored(self.run)
-        if stored is not None:
-            return stored
-        if not self.pictures.available:
+        if stored is None and not self.pictures.available:
             raise MissingFileError(
                 f"Fingerprints need pictures; those of {self.run.folder} are not where they were, or there never were "
                 "any. Say where they are (--source PICTURES), or compare their features (--by features)."
             )
-        found = dict(self.pictures.each(range(len(self.codes)), fingerprint, self.progress, DECODED_SIDE))
-        rows = np.array(sorted(found), np.int64)
-        prints = np.array([found[row] for row in rows.tolist()], np.uint8).reshape(-1, BITS // 8)
-        keep(self.run, NAME, rows=rows, fingerprints=prints)
+        rows, prints = stored or (np.empty(0, np.int64), np.empty((0, BITS // 8), np.uint8))
+        missing = np.setdiff1d(np.arange(len(self.codes)), rows)  # they may be back, or were added since
+        found = {}
+        if len(missing) and self.pictures.available:
+            found = dict(self.pictures.each(missing, fingerprint, self.progress, DECODED_SIDE))
+        if found:
+            new = np.array(sorted(found), np.int64)
+            order = np.argsort(np.concatenate([rows, new]), kind="stable")
+            rows = np.concatenate([rows, new])[order]
+            prints = np.concatenate([prints, np.array([found[row] for row in new.tolist()], np.uint8)])[order]
+            keep(self.run, NAME, rows=rows, fingerprints=prints)
         return rows, prints
 
     @property

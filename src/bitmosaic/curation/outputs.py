@@ -17,7 +17,6 @@ from bitmosaic.sheets import TILE, contact_sheet, group_sheet, overview
 
 TABLES = tuple(f".{kind}" for kind in TABLE_WRITERS)
 LIST = ".txt"
-OTHER_FILES = (".txt", ".json", ".jsonl", ".tsv", ".xlsx", ".html", ".zip", ".png", ".jpg")
 MOST_ON_SHEET, COLUMNS = 60, 12  # lines, and pictures of a line
 MOST_GROUPS, MOST_COPIES = 200, 10
 
@@ -31,7 +30,7 @@ def check_outputs(out: Path | None, sheet: Path | None, files: tuple[str, ...]) 
         if out.is_dir():
             raise ParameterError(f"What is written is {kinds}; {out} is a folder with the name of a file.")
     elif out is not None:
-        if out.suffix.lower() in OTHER_FILES:
+        if out.suffix and not out.is_dir():
             raise ParameterError(f"What is written is {kinds}; got {out.name}.")
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
             raise InvalidDataError(f"Links go into a folder of their own; {out} holds other things. Choose another.")

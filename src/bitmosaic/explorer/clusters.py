@@ -50,8 +50,8 @@ class Pictures:
 
     @cached_property
     def log(self) -> EditLog:
-        n_numbers, fitted = int(self.run.ids.max()) + 1, np.asarray(self.run.fitted_column("labels"))
-        return EditLog(self.run.folder, np.asarray(self.run.column("labels")), n_numbers, fitted)
+        fitted = np.asarray(self.run.fitted_column("labels"))
+        return EditLog(self.run.folder, np.asarray(self.run.column("labels")), self.run.next_number, fitted)
 
     def label(self, row: int) -> str | None:
         return None if self.classes is None or self.class_of is None else self.classes[self.class_of[row]]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.additions import FOLDER
-from bitmosaic.edits import in_words
+from bitmosaic.edits import StaleEditError, in_words
 from bitmosaic.errors import BitmosaicError, MissingFileError
 from bitmosaic.explorer.clusters import Clusters, Pictures
 from bitmosaic.explorer.duplicates import duplicates_of
@@ -33,10 +33,10 @@ class Pages:
     def __init__(self, run: Run, source: Any = None):
         """`source`: where the pictures are now, if not where the run has read them."""
         self._source, self._lock = source, threading.Lock()
-        self._take(run)
+        self._take(run, _growth(run))
 
-    def _take(self, run: Run) -> None:
-        self._grown = _growth(run)
+    def _take(self, run: Run, grown: Any) -> None:
+        """Show this run from now on; `grown` is what was to be seen of its files before it was read."""
         pictures = Pictures.of(run)
         self.run, self.pictures, self.thumbnails = run, pictures, Thumbnails(run, self._source)
         self.places = Job(self._place)
@@ -45,6 +45,7 @@ class Pages:
         self._clusters: Clusters | None = None
         for name in ("_lines", "_line_starts"):
             self.__dict__.pop(name, None)
+        self._grown = grown
 
     @property
     def name(self) -> str:
@@ -65,9 +66,10 @@ class Pages:
     def clusters(self) -> Clusters:
         """The clusters as the log has them now, whoever wrote it, with whatever was added to the run meanwhile."""
         with self._lock:
-            if _growth(self.run) != self._grown:
+            grown = _growth(self.run)
+            if grown != self._grown:
                 with suppress(BitmosaicError):  # it may be about to change; who asks next will see
-                    self._take(Run(self.run.folder))
+                    self._take(Run(self.run.folder), grown)
             stamp = _stamp(self.pictures.log.path)
             if self._clusters is None or stamp != self._seen:
                 self._clusters, self._seen = Clusters(self.pictures), stamp
@@ -104,6 +106,9 @@ class Pages:
         return {"clusters": [clusters.summary(number) for number in clusters.numbers], "version": clusters.version}
 
     def edit(self, edit: Any, version: int) -> Answer:
+        seen = self.run
+        if self.clusters.pictures.run.n_refits != seen.n_refits:
+            raise StaleEditError("The run was refitted meanwhile. Look at its clusters again first.")
         made = self.pictures.log.append(edit, version)
         return {"edits": self._edits(self.clusters), "message": in_words(made)}
 

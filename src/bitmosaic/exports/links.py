@@ -111,9 +111,18 @@ def _copy(content: bytes | np.ndarray | None, target: Path) -> bool:
     elif content is not None:
         png = io.BytesIO()  # not the file itself: Pillow does not see that a disk is full
         Image.fromarray(content).save(png, "PNG")
-        with target.with_name(f"{target.name}.png").open("xb") as file:
+        with _free(target.with_name(f"{target.name}.png")).open("xb") as file:
             file.write(png.getvalue())
     return content is not None
+
+
+def _free(target: Path) -> Path:
+    """The target, or one with a number where a link has its name."""
+    number = 1
+    while target.exists() or target.is_symlink():
+        number += 1
+        target = target.with_name(f"{target.stem.removesuffix(f' ({number - 1})')} ({number}){target.suffix}")
+    return target
 
 
 # ---- names that stay in their folder

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bitmosaic.exports.kind import Exported, saving
 from bitmosaic.run import TABLE_WRITERS
 
@@ -11,13 +13,17 @@ if TYPE_CHECKING:
 
 
 def table(clusters: "Clusters") -> dict[str, Any]:
-    """The columns of the table. Names are there if a cluster has one, the run's own clusters if an edit changed any."""
+    """The columns of the table. Names are there if a cluster has one, the run's own clusters if an edit changed any,
+    and the number of the addition (0: the pictures of the beginning) if there was one."""
     pictures = clusters.pictures
     columns: dict[str, Any] = {"path": pictures.paths, "cluster": clusters.labels}
     if clusters.names:
         columns["name"] = [clusters.names.get(number) for number in clusters.labels.tolist()]
     if clusters.touched:
         columns["original_cluster"] = pictures.log.labels
+    if additions := pictures.run.additions:  # paths of different sources may be the same
+        counts = [pictures.run.manifest["images"], *(addition.n_rows for addition in additions)]
+        columns["addition"] = np.repeat(np.arange(len(counts)), counts)
     columns["distance"] = clusters.distances
     if pictures.run.views.labels is not None:
         columns["label"] = pictures.run.views.labels

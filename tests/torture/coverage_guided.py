@@ -4,15 +4,20 @@ atheris keeps what reaches new lines of bitmosaic, and of the readers in Python 
 of the time by the mutants of formats, which know where the checksums are.
 """
 
+import importlib.util
 import sys
 from pathlib import Path
 
 import atheris
 import numpy as np
 
+# What Numba compiles must be as it is written.
+PACKAGE = Path(importlib.util.find_spec("bitmosaic").origin).parent
+KERNELS = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in PACKAGE.rglob("*kernels.py")]
+
 with atheris.instrument_imports(
     include=["bitmosaic", "zipfile", "tarfile", "pickletools", "numpy.lib._format_impl", "PIL"],
-    exclude=["bitmosaic.kernels", "bitmosaic.table_kernels", "bitmosaic.neighbour_kernels", "bitmosaic.features"],
+    exclude=[*KERNELS, "bitmosaic.features"],
     enable_loader_override=False,
 ):
     from torture.fuzzing import SECONDS_EACH, Fuzzing, limit_memory

@@ -5,6 +5,7 @@ line of the table is written as soon as it is known, with the commit it was trie
 """
 
 import argparse
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -24,6 +25,7 @@ def main(arguments):
     parser.add_argument("--seconds", type=float, default=LONG.seconds, help="of fuzzing each reader, and of load")
     parser.add_argument("kinds", nargs="*", default=KINDS, help=f"of {', '.join(KINDS)}; kind:part for a part of one")
     chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the explorer is stopped by it, in the background as well
     page, bad, start = Page(PAGE), [], time.perf_counter()
     print(GUIDANCE, HEAD, sep="\n\n", flush=True)
     for name in chosen.kinds:

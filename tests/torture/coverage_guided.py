@@ -1,10 +1,12 @@
-"""As fuzzing.py, with atheris to choose the inputs: ``python -m torture.coverage_guided FOLDER SECONDS SEED READER``
+"""As fuzzing.py, with atheris to choose the inputs: ``python -m torture.coverage_guided FOLDER SECONDS SEED READER…``
 
 atheris keeps what reaches new lines of bitmosaic, and of the readers in Python below it, and changes that further: half
-of the time by the mutants of formats, which know where the checksums are.
+of the time by the mutants of formats, which know where the checksums are. It ends its process when its time is over, so
+each reader has a fork.
 """
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -20,18 +22,31 @@ with atheris.instrument_imports(
     exclude=[*KERNELS, "bitmosaic.features"],
     enable_loader_override=False,
 ):
-    from torture.fuzzing import SECONDS_EACH, Fuzzing, limit_memory
+    from torture.fuzzing import SECONDS_EACH, Fuzzing, last_input, limit_memory, note
     from torture.mutants import mutant
 
 
 def main(folder, seconds, seed, *readers):
-    folder, (reader,) = Path(folder), readers
+    folder = Path(folder)
+    for reader in readers:
+        if not (pid := os.fork()):
+            fuzz(folder, reader, seconds, seed)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if code < 0:
+            os.kill(os.getpid(), -code)
+        if code:
+            sys.exit(code)
+        note(folder / "work", reader, tried=last_input(folder / "work" / "last")[2])
+
+
+def fuzz(folder, reader, seconds, seed):
+    """Try inputs of this reader until the time is over, and with it the process."""
     fuzzing = Fuzzing(folder, reader)
-    corpus = folder / "corpus"
-    corpus.mkdir(exist_ok=True)
+    corpus = folder / "corpus" / reader
+    corpus.mkdir(parents=True, exist_ok=True)
     for number, target in enumerate(fuzzing.targets):
         for i, content in enumerate(target.contents):
-            (corpus / f"{reader}-{number}-{i}").write_bytes(bytes([number]) + content)
+            (corpus / f"{number}-{i}").write_bytes(bytes([number]) + content)
 
     def attempt(data: bytes) -> None:
         if data:
@@ -45,8 +60,9 @@ def main(folder, seconds, seed, *readers):
         return data[:1] + atheris.Mutate(data[1:], max_size - 1)
 
     limit_memory()
-    options = [f"-max_total_time={int(float(seconds))}", f"-timeout={SECONDS_EACH}", f"-seed={int(seed) + 1}"]
-    options += ["-rss_limit_mb=0", "-max_len=100000", "-print_final_stats=0", "-verbosity=0", str(corpus)]
+    options = [f"-max_total_time={max(1, int(float(seconds)))}", f"-timeout={SECONDS_EACH}", f"-seed={int(seed) + 1}"]
+    options += ["-rss_limit_mb=0", "-max_len=100000", "-print_final_stats=0", "-verbosity=0"]
+    options += [f"-artifact_prefix={folder}/", str(corpus)]  # hostile.py keeps what it finds
     atheris.Setup([sys.argv[0], *options], attempt, custom_mutator=change)
     atheris.Fuzz()
 

@@ -35,6 +35,18 @@ def keep(reader: str, last: Path) -> Path:
     return kept
 
 
+def last_input(last: Path) -> tuple[str, str, int]:
+    """The reader of the last input, what file it was, and the how manieth of this reader."""
+    reader, name, tried = json.loads(last.read_bytes().partition(b"\n")[0])
+    return reader, name, tried
+
+
+def note(work: Path, reader: str, **facts) -> None:
+    """Write down what a reader did, for whoever has started this process."""
+    with open(work / "journal.jsonl", "a") as journal:
+        print(json.dumps({"reader": reader} | facts), file=journal)
+
+
 class Fuzzing:
     """Tries inputs on the targets of one reader, and writes down what they did."""
 
@@ -56,14 +68,7 @@ class Fuzzing:
         signal.alarm(0)
         if problem is not None and problem not in self.seen:
             self.seen.add(problem)
-            self._note(find=f"{target.name} {keep(self.reader, self.work / 'last')}: {problem}")
-
-    def done(self) -> None:
-        self._note(tried=self.tried)
-
-    def _note(self, **facts) -> None:
-        with open(self.work / "journal.jsonl", "a") as journal:
-            print(json.dumps({"reader": self.reader} | facts), file=journal)
+            note(self.work, self.reader, find=f"{target.name} {keep(self.reader, self.work / 'last')}: {problem}")
 
 
 def problem_of(attempt) -> str | None:
@@ -100,7 +105,7 @@ def main(folder, seconds, seed, *readers):
             number = int(rng.integers(len(fuzzing.targets)))
             target = fuzzing.targets[number]
             fuzzing.attempt(number, mutant(rng, target.name, target.contents))
-        fuzzing.done()
+        note(fuzzing.work, fuzzing.reader, tried=fuzzing.tried)
 
 
 if __name__ == "__main__":

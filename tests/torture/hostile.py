@@ -15,7 +15,7 @@ import warnings
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from torture.fuzzing import ALLOWANCE, SECONDS_EACH, keep
+from torture.fuzzing import ALLOWANCE, SECONDS_EACH, keep, last_input
 from torture.readers import targets
 from torture.seeds import write_seeds
 from torture.tally import Tally
@@ -48,17 +48,16 @@ def tallies(effort):
             write_seeds(Path(folder) / "seeds")
         readers = list(dict.fromkeys(target.reader for target in targets(Path(folder) / "seeds")))
         readers = list(filter(effort.wants, readers))
-        # Together they load bitmosaic once; in the long form each has a process of its own, and both engines.
-        engines = ["fuzzing", "coverage_guided"] if effort.whole and ATHERIS else ["fuzzing"]
+        # Together they load bitmosaic once; in the long form a line of the table is there when its reader is done.
         for group in [[reader] for reader in readers] if effort.whole else [readers]:
-            found = {reader: _tally(reader, engines) for reader in group}
-            for engine in engines:
-                _fuzz(Path(folder), engine, effort.seconds if effort.whole else effort.seconds / 2, found, effort.whole)
+            found = {reader: _tally(reader) for reader in group}
+            for engine in ("fuzzing", "coverage_guided") if ATHERIS else ("fuzzing",):
+                _fuzz(Path(folder), engine, effort.seconds, found, effort.whole)
             yield from found.values()
 
 
-def _tally(reader, engines):
-    how = f"with {ATHERIS}" if "coverage_guided" in engines else "without atheris"
+def _tally(reader):
+    how = f"with {ATHERIS}" if ATHERIS else "without atheris"
     return Tally(f"mutants of {reader} files, {ALLOWANCE / 2**30:g} GB and {SECONDS_EACH} s each", how=how)
 
 
@@ -78,15 +77,12 @@ def _fuzz(folder, engine, seconds, found, other_each_time):
                 found[note["reader"]].tried += note["tried"]
                 left.remove(note["reader"])
         journal.unlink(missing_ok=True)
-        reader, name, tried = json.loads(last.read_bytes().partition(b"\n")[0]) if last.exists() else (left[0], "", 0)
-        if reader in left:  # it died, or atheris ended it
-            found[reader].tried += tried
-            if not done.returncode:
-                left.remove(reader)
         if done.returncode:
             deaths, seed = deaths + 1, seed + 1
+            reader, name, tried = last_input(last) if last.exists() else (left[0], "", 0)
             kept = keep(reader, last) if last.exists() else "no input"
-            found[left[0]].crashes.append(f"{name} {kept} {_last_words(done)}")
+            found[reader].tried += tried
+            found[reader].crashes.append(f"{name} {kept} {_last_words(done)}")
         last.unlink(missing_ok=True)
 
 

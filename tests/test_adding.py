@@ -1,6 +1,7 @@
 """add: only new pictures are read, known ones recognised, and a stop at any moment costs nothing."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -12,7 +13,8 @@ from bitmosaic.adding import WORK
 from bitmosaic.codes import hamming_distances_numpy
 from bitmosaic.errors import BitmosaicError, BusyFolderError, InvalidDataError, MissingFileError, ViewMismatchError
 from bitmosaic.extraction import extract_views
-from bitmosaic.files import locked, read_json, write_json
+from bitmosaic.files import locked, write_json
+from bitmosaic.reading import read_json
 from bitmosaic.run import Run
 from bitmosaic.views import read_views, write_views
 from pictures import write_pictures
@@ -170,6 +172,9 @@ def test_what_was_begun_with_other_pictures_begins_anew(grown, tmp_path, monkeyp
         ("extraction.json", b"{"),
         ("manifest.json", b"{}"),
         ("ch.npy", b"\x93NUMPY"),
+        ("known.csv", b"path,same_as\r\na.png,b.p"),
+        ("known.csv", None),
+        ("skipped.csv", None),
     ],
 )
 def test_what_was_left_damaged_is_made_again(grown, name, content):
@@ -184,7 +189,11 @@ def test_what_was_left_damaged_is_made_again(grown, name, content):
         pipeline.add(run, more, progress=stop)
     place = run.folder / "additions" / WORK / "views" / name
     assert place.exists()
-    place.write_bytes(content)
+    if content is None:
+        place.unlink()
+        os.mkfifo(place)
+    else:
+        place.write_bytes(content)
     assert files_of(pipeline.add(run, more).folder) == whole
 
 

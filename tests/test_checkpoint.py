@@ -7,6 +7,7 @@ from bitmosaic import HSIC, checkpoint, pipeline
 from bitmosaic.errors import (
     BitmosaicError,
     BusyFolderError,
+    FileFormatError,
     InvalidDataError,
     ParameterError,
     StaleCheckpointError,
@@ -225,6 +226,18 @@ def test_a_run_goes_on_without_a_checkpoint_that_is_stale(views, tmp_path, monke
     run = fit(lambda *step: None)
     assert run.complete
     assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("name", ["codes.unfinished", "codes.safetensors", "loop.safetensors"])
+def test_a_checkpoint_does_not_cut_what_a_link_leads_to(views, tmp_path, name):
+    (tmp_path / "dear").write_bytes(bytes(10**5))
+    with pytest.raises(StoppedError):
+        HSIC(**SMALL).fit(with_a(views, Fragile(views["a"], 3 * 1024)), checkpoint=tmp_path / "kept")
+    (tmp_path / "kept" / name).unlink()
+    (tmp_path / "kept" / name).symlink_to(tmp_path / "dear")
+    with pytest.raises(FileFormatError, match=rf"{name} is a link"):
+        HSIC(**SMALL).fit(views, checkpoint=tmp_path / "kept")
+    assert (tmp_path / "dear").stat().st_size == 10**5
 
 
 @pytest.mark.parametrize("name", ["codes", "labels", "centers", "S", "alpha", "bit_weights", "ZtB1", "ZtB2"])

@@ -185,6 +185,13 @@ def test_a_log_changed_by_hand_gives_one_clear_error(log, line):
         state(log)
 
 
+def test_a_log_with_a_line_that_never_ends_is_refused(log):
+    edit(log, do="name", cluster=0, name="a")
+    os.truncate(log.path, 2**40)  # takes no room on the disk
+    with pytest.raises(FileFormatError, match=r"one JSON object a line .a line has more than 33,554,432 bytes"):
+        log.entries()
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
 def test_a_pipe_is_no_log_and_nobody_waits_for_it(log):
     os.mkfifo(log.path)

@@ -13,7 +13,7 @@ from bitmosaic import pipeline
 from bitmosaic.cli import _print_run
 from bitmosaic.errors import BitmosaicError, FileFormatError
 from bitmosaic.explorer.clusters import Clusters, Pictures
-from bitmosaic.files import read_json
+from bitmosaic.reading import read_json
 from bitmosaic.run import Run
 from pictures import write_pictures
 

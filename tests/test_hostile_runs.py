@@ -1,6 +1,7 @@
 """Run folders, labels and recipes that others have changed: read, or refused in one sentence; caches are made anew."""
 
 import json
+import os
 import shutil
 from contextlib import suppress
 
@@ -16,9 +17,9 @@ from bitmosaic.explorer.clusters import Pictures
 from bitmosaic.explorer.duplicates import duplicates_of
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.explorer.placing import stored_places
-from bitmosaic.files import read_json
 from bitmosaic.images import quiet
 from bitmosaic.model_file import read_model, write_model
+from bitmosaic.reading import read_json
 from bitmosaic.run import Run
 from pictures import write_pictures
 
@@ -39,6 +40,14 @@ def folder(made, tmp_path):
 def test_json_that_is_none_is_refused(folder, name, text):
     (folder / name).write_bytes(text.encode("latin1", "replace"))
     with pytest.raises(FileFormatError):  # noqa: PT012 - one of them reads it
+        pipeline.run_views(run := Run(folder))
+        Pictures.of(run)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "views/manifest.json", "views/extraction.json"])
+def test_json_without_end_is_refused(folder, name):
+    os.truncate(folder / name, 2**40)  # takes no room on the disk
+    with pytest.raises(FileFormatError, match="it has more than 32 MB"):  # noqa: PT012 - one of them reads it
         pipeline.run_views(run := Run(folder))
         Pictures.of(run)
 
@@ -217,6 +226,20 @@ def test_a_run_that_would_write_through_a_link_is_refused(folder, tmp_path, name
     with pytest.raises(FileFormatError, match=rf"{name} is a link\. Put a file or folder in its place"):
         Run(folder)
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("name", [".views.extracting", ".views.extracting/ch.f32"])
+def test_an_extraction_does_not_delete_or_write_through_links(folder, made, tmp_path, name):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "dear").write_text("dear")
+    shutil.rmtree(folder / "views")
+    manifest = read_json(folder / "manifest.json")
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"seconds": {}}))
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).symlink_to(tmp_path / "elsewhere" / ("dear" if "ch" in name else ""))
+    with pytest.raises(FileFormatError, match=rf"{name} is a link"):
+        pipeline.cluster(made.parent / "pictures", folder, 3, views=("ch",), max_side=16)
+    assert (tmp_path / "elsewhere" / "dear").read_text() == "dear"
 
 
 @pytest.mark.parametrize("name", ["additions/.adding", "additions/.adding/views", ".refit/clusters", "history/0001"])

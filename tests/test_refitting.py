@@ -250,6 +250,9 @@ def test_a_refit_that_was_killed_while_its_files_took_their_places_is_finished_b
         refit(run, n_clusters=len(DIGITS))  # announced, and nothing moved
     assert not (run.folder / "lineage.csv").exists()
     shutil.move(run.folder / REFIT / "labels.npy", run.folder / "labels.npy")
+    for read in (lambda: run.column("codes"), lambda: run.column("labels"), lambda: run.fitted_model):
+        with pytest.raises(InvalidDataError, match="was refitted since it was opened"):  # half old, half new
+            read()
     found = Run(run.folder)
     assert found.manifest["absorbed"] == 1
     np.testing.assert_array_equal(found.column("labels"), found.ids[found.model.labels_])

@@ -5,7 +5,6 @@ takes it up goes on from what was extracted.
 """
 
 import csv
-import io
 import os
 import shutil
 from collections.abc import Iterator
@@ -30,13 +29,24 @@ from bitmosaic.extraction import (
     SKIPPED,
     Extraction,
     ViewSpec,
+    count_rows,
     finished,
     pairs_csv,
     read_recipe,
     skipped_csv,
 )
-from bitmosaic.files import locked, refuse_links, remove_unfinished, sync_folder, write_json, write_whole, writing
+from bitmosaic.files import (
+    copy_whole,
+    locked,
+    refuse_links,
+    remove_unfinished,
+    sync_folder,
+    write_json,
+    write_whole,
+    writing,
+)
 from bitmosaic.images import Progress, display_path
+from bitmosaic.reading import is_manifest
 from bitmosaic.run import Run, write_column, write_tables
 from bitmosaic.run_manifest import ADDITION, ADDITION_VERSION
 from bitmosaic.solver.online import Majority
@@ -87,8 +97,8 @@ def add_to(run: Run, src: Any, update: bool, n_threads: int | None, strict: bool
         return Added(run, None, 0, new.known, new.skipped, {}, drift_of(run), new.recognises)
     progress("encoding and assigning", 0, new.views.n_rows)
     facts, sizes = _write_addition(run, work, new.views, update, n_threads)
-    write_whole(work / SKIPPED, (work / "views" / SKIPPED).read_bytes())
-    write_whole(work / KNOWN, (work / "views" / KNOWN).read_bytes())
+    for name in (SKIPPED, KNOWN):
+        copy_whole(work / "views" / name, work / name)
     counts = {"images": new.views.n_rows, "known": new.known, "skipped": new.skipped}
     head = {"format": ADDITION, "version": ADDITION_VERSION, "bitmosaic": __version__}
     when = {"at": datetime.now(UTC).isoformat(timespec="seconds")}
@@ -167,7 +177,7 @@ def _has_all(job: Extraction) -> bool:
 def _n_lines(path: Path) -> int:
     """Rows of a CSV below its head."""
     try:
-        return sum(1 for _ in csv.reader(io.StringIO(path.read_text("utf-8"), newline=""))) - 1
+        return count_rows(path)
     except (OSError, ValueError, csv.Error) as error:
         raise FileFormatError(f"{path} cannot be read ({error}). Remove it, and try again.") from error
 
@@ -210,7 +220,7 @@ def _is_views(run: Run, src: Any) -> bool:
         return False
     path = Path(src)
     if path.is_dir():
-        return (path / MANIFEST).is_file() and (path / MANIFEST).read_bytes()[:200].find(b'"bitmosaic-views"') >= 0
+        return is_manifest(path / MANIFEST, "bitmosaic-views")
     return path.suffix.lower() in VIEW_FILES
 
 

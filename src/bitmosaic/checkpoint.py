@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bitmosaic import __version__
 from bitmosaic.errors import InvalidDataError, ModelFileError, ParameterError, StaleCheckpointError
-from bitmosaic.files import LOCK, locked, remove_unfinished, writing
+from bitmosaic.files import LOCK, locked, refuse_links, remove_unfinished, writing
 from bitmosaic.model_file import complete, read_model, write_model
 from bitmosaic.parameters import as_json, drawn_seed
 from bitmosaic.scale.data import on_cluster
@@ -48,6 +48,8 @@ def kept_in(folder, estimator, views, guidance=""):
             raise InvalidDataError(
                 f"A checkpoint has a folder of its own; {folder} holds {others[0]!r}. Name an empty or a new one."
             )
+        for name in OWN:
+            refuse_links(folder / name)
         checkpoint = Checkpoint(folder, as_json(estimator.get_params()), looks_of(views), guidance)
         yield checkpoint, checkpoint.seed_for(estimator.random_state)
 

@@ -47,6 +47,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # letters that a terminal does not have are no reason to stop
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # workers import nothing from the current folder: others may fill it
     try:
         app()
     except (BitmosaicError, OSError, MemoryError) as error:

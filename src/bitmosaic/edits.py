@@ -25,10 +25,12 @@ import numpy as np
 
 from bitmosaic.errors import BitmosaicError, BusyFolderError, FileFormatError, InvalidDataError, UnwritableFileError
 from bitmosaic.files import locked, sync_folder
+from bitmosaic.reading import read_lines
 
 FILE = "edits.jsonl"
 FORMAT, VERSION = "bitmosaic-edits", 1
 LONGEST_NAME = 120
+LONGEST = 2**25  # bytes of a line: of an edit of 16 MB, the most that the explorer takes, an older log has more
 
 Edit = dict[str, Any]
 UNDO: Edit = {"do": "undo"}
@@ -129,23 +131,35 @@ class EditLog:
         if self.path.exists() and not self.path.is_file():  # a pipe, say, which one would wait for
             raise FileFormatError(f"{self.path} must be a file; it is none. Move it away.")
         try:
-            lines = self.path.read_bytes().split(b"\n")[:-1]  # what follows the last newline was cut short
+            return self._read()
         except FileNotFoundError:
             return []
         except OSError as error:
             raise FileFormatError(f"{self.path} cannot be read ({error.strerror}). Move it away.") from error
+
+    def _read(self) -> list[Edit]:
+        head, entries = None, list[Edit]()
         try:
-            head, *entries = [json.loads(line) for line in lines] or [self.head]
+            for line in read_lines(self.path, LONGEST):
+                if not line.endswith(b"\n"):  # it was cut short
+                    break
+                entry = json.loads(line)
+                if head is None:
+                    head = entry
+                elif isinstance(entry, dict) and set(entry) - {"at"} == _keys(entry):
+                    entries.append({key: value for key, value in entry.items() if key != "at"})
+                else:
+                    raise FileFormatError(f"{self.path} must hold one edit a line. Move it away.")
+        except FileFormatError:
+            raise
         except (ValueError, RecursionError) as error:
             raise FileFormatError(f"{self.path} must hold one JSON object a line ({error}). Move it away.") from error
-        if not all(isinstance(entry, dict) and set(entry) - {"at"} == _keys(entry) for entry in entries):
-            raise FileFormatError(f"{self.path} must hold one edit a line. Move it away.")
-        if head != self.head:
+        if head not in (None, self.head):
             raise FileFormatError(
                 f"{self.path} holds edits of other clusters than those of this run, or of a newer bitmosaic. "
                 "Move it away to begin anew."
             )
-        return [{key: value for key, value in entry.items() if key != "at"} for entry in entries]
+        return entries
 
     def replay(self, entries: list[Edit]) -> Edited:
         """The labels and names after all edits but those taken back."""
@@ -215,8 +229,8 @@ class EditLog:
     def _write(self, entry: Edit) -> None:
         new = not self.path.exists()
         with self.path.open("ab+", buffering=0) as file:
-            file.seek(0)
-            whole = file.read().rfind(b"\n") + 1
+            last = file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST))
+            whole = last + file.read().rfind(b"\n") + 1
             file.truncate(whole)  # a line that a killed process left unfinished
             lines = [entry] if whole else [self.head, entry]
             text = _lines(lines)
@@ -242,7 +256,7 @@ def _head(labels: np.ndarray) -> Edit:
 
 
 def _lines(entries: list[Edit]) -> bytes:
-    return b"".join(json.dumps(entry).encode("ascii") + b"\n" for entry in entries)
+    return b"".join(json.dumps(entry, separators=(",", ":")).encode("ascii") + b"\n" for entry in entries)
 
 
 def in_force(entries: list[Edit]) -> list[Edit]:

@@ -23,8 +23,9 @@ from bitmosaic.digests import KnownPictures, digests_of
 from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError
 from bitmosaic.extraction_work import Work
 from bitmosaic.features import HAND_MADE, Extractor, extract, extractor
-from bitmosaic.files import locked, read_json, sync_folder, write_json, write_whole, writing
+from bitmosaic.files import locked, refuse_links, sync_folder, write_json, write_whole, writing
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
+from bitmosaic.reading import read_json, read_lines
 from bitmosaic.threads import ahead
 from bitmosaic.views import Views, read_views
 
@@ -33,6 +34,7 @@ BATCH, SLOW_BATCH = 1024, 128  # pictures; what a stop can cost
 RECIPE, SKIPPED, KNOWN = "extraction.json", "skipped.csv", "known.csv"
 TAKEN = ("labels", "digests")  # names of other files of a views folder
 STAGE = "extracting features"
+_LONGEST_LINE = 2**20  # bytes of a CSV; a path has some thousand at most
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,7 @@ class Extraction:
     @contextmanager
     def working(self) -> Iterator[Path]:
         """The hidden folder to work in, for one process at a time."""
+        refuse_links(self.work_folder)
         with locked(self.work_folder):
             yield self.work_folder
 
@@ -355,11 +358,24 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
 def _lists_skipped(path: Path, number: int) -> bool:
     """Whether a skipped.csv is there and whole, with so many pictures."""
     try:
-        content = path.read_bytes()
-        rows = csv.reader(io.StringIO(content.decode(), newline=""))
-        return content.endswith(b"\r\n") and sum(1 for _ in rows) == 1 + number
+        return count_rows(path) == number
     except (OSError, ValueError, csv.Error):
         return False
+
+
+def count_rows(path: Path) -> int:
+    """How many rows a CSV of ours has below its head; a ValueError if it was cut."""
+    line = b""
+
+    def lines() -> Iterator[str]:
+        nonlocal line
+        for line in read_lines(path, _LONGEST_LINE):
+            yield line.decode()
+
+    n_rows = sum(1 for _ in csv.reader(lines())) - 1
+    if not line.endswith(b"\r\n"):
+        raise ValueError("it was cut")
+    return n_rows
 
 
 def skipped_csv(skipped: Sequence[tuple[str, str]]) -> bytes:

@@ -11,8 +11,9 @@ import numpy as np
 
 from bitmosaic.digests import FILE as DIGESTS
 from bitmosaic.digests import SIZE
-from bitmosaic.files import LOCK, megabytes, read_json, whole_file, write_json, writing
+from bitmosaic.files import LOCK, megabytes, whole_file, write_json, writing
 from bitmosaic.images import ImageSource, Progress
+from bitmosaic.reading import read_json
 from bitmosaic.views import Views, write_views
 
 

@@ -6,8 +6,8 @@ import json
 import os
 import secrets
 import shlex
+import shutil
 import socket
-import stat
 import sys
 import time
 from contextlib import contextmanager, suppress
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bitmosaic.errors import BitmosaicError, BusyFolderError, FileFormatError, UnwritableFileError
+from bitmosaic.reading import refuse_irregular
 
 try:
     import fcntl
@@ -225,18 +226,16 @@ def write_whole(path, content: bytes) -> None:
         file.write(content)
 
 
+def copy_whole(source, path) -> None:
+    """A copy of a regular file takes the place of `path`."""
+    refuse_irregular(source)
+    with open(source, "rb") as old, whole_file(path) as new:
+        shutil.copyfileobj(old, new)
+
+
 def write_json(path, value: Any) -> None:
     """Indented, and in ASCII: file names that are not UTF-8 survive."""
     write_whole(path, json.dumps(value, indent=1, allow_nan=False).encode("ascii") + b"\n")
-
-
-def refuse_irregular(path) -> None:
-    """Whoever opens a named pipe waits for ever, and a device may never end. Links are followed."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        raise FileFormatError(
-            f"Only regular files are read; {shown} is a folder, a pipe, a device or the like. Put a file in its place."
-        )
 
 
 def refuse_links(path, below: bool = True) -> None:
@@ -247,19 +246,6 @@ def refuse_links(path, below: bool = True) -> None:
             raise FileFormatError(
                 f"What is written to must lie in its own folder; {place} is a link. Put a file or folder in its place."
             )
-
-
-def read_json(path) -> Any:
-    """The value in a JSON file; a ValueError whatever is wrong with its text, so that NaN, say, gets no further."""
-    refuse_irregular(path)
-    try:
-        return json.loads(Path(path).read_bytes(), parse_constant=_no_number)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
-def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
 
 
 def sync_folder(folder) -> None:

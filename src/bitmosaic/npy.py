@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError
-from bitmosaic.files import refuse_irregular
+from bitmosaic.reading import refuse_irregular, unpacks_bit_by_bit
 from bitmosaic.threads import machine_memory
 
 _LONGEST_HEADER, _MOST_DIMENSIONS = 10_000, 32
@@ -65,6 +65,8 @@ def load_npz(path: Any) -> dict[str, np.ndarray]:
             members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
             refuse_larger_than_memory(path, sum(member.file_size for member in members))
             for member in members:
+                if not unpacks_bit_by_bit(member):
+                    raise ValueError(f"{member.filename} is packed by another method than deflate")
                 with archive.open(member) as file:
                     shape, order, dtype = _header(file)
                     n_bytes = member.file_size - file.tell()

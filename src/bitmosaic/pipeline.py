@@ -30,7 +30,7 @@ from bitmosaic.extraction import (
     view_specs,
 )
 from bitmosaic.features import extract as extract_features
-from bitmosaic.files import locked, remove_unfinished, write_whole
+from bitmosaic.files import copy_whole, locked, remove_unfinished, write_whole
 from bitmosaic.hsic import HSIC
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.metrics import clustering_scores
@@ -103,7 +103,7 @@ def cluster(
                 progress=progress,
                 client=client,
             )
-            write_whole(run.folder / SKIPPED, (run.folder / "views" / SKIPPED).read_bytes())
+            copy_whole(run.folder / "views" / SKIPPED, run.folder / SKIPPED)
             if not run.done("extract"):
                 skipped = len(source) - table.n_rows
                 run.finish("extract", time.perf_counter() - start, images=table.n_rows, skipped=skipped)

@@ -25,9 +25,14 @@ def announce(work: Path, names: Sequence[str]) -> None:
     write_whole(work / READY, b"")
 
 
+def is_announced(work: Path) -> bool:
+    """Whether files are taking their places, or a process died while they did."""
+    return (work / READY).is_file()
+
+
 def publish(folder: Path, work: Path, names: Sequence[str]) -> None:
     """Put what was announced in its place in `folder`, in the order of the names. For who holds the lock."""
-    if not (work / READY).is_file():
+    if not is_announced(work):
         return
     with writing(folder):
         for name in names:
@@ -47,7 +52,7 @@ def publish(folder: Path, work: Path, names: Sequence[str]) -> None:
 
 def finish_publishing(folder: Path, work: Path, names: Sequence[str]) -> None:
     """What a process that died left announced takes its place before anything is read."""
-    if not (work / READY).is_file():
+    if not is_announced(work):
         return
     try:
         with locked(folder):

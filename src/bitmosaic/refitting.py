@@ -24,7 +24,7 @@ from bitmosaic.constraints import Constraints
 from bitmosaic.edits import FILE as EDITS
 from bitmosaic.edits import Edited, EditLog, in_force, new_log
 from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, ParameterError, StaleCheckpointError
-from bitmosaic.files import locked, refuse_links, remove_unfinished, write_whole, writing
+from bitmosaic.files import copy_whole, locked, refuse_links, remove_unfinished, write_whole, writing
 from bitmosaic.hsic import HSIC
 from bitmosaic.images import Progress, quiet
 from bitmosaic.lineage import NEW_ROW, Lineage, match_clusters
@@ -323,7 +323,7 @@ def _write_what_people_did(successor: Run, before: Before, names: dict[int, str]
         place.mkdir(parents=True, exist_ok=True)
     write_whole(place / LINEAGE, table)
     if (run.folder / EDITS).exists():
-        write_whole(place / EDITS, (run.folder / EDITS).read_bytes())
+        copy_whole(run.folder / EDITS, place / EDITS)
     said = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "images": len(before.labels)} | lineage.counts
     successor.manifest["refits"] = [*refits, said]
 

@@ -35,7 +35,7 @@ from bitmosaic.additions import Addition, open_column, read_additions
 from bitmosaic.errors import FileFormatError, InvalidDataError
 from bitmosaic.files import LOCK, is_unfinished, locked, refuse_links, remove_unfinished, whole_file, write_json
 from bitmosaic.hsic import HSIC
-from bitmosaic.publishing import finish_publishing, publish
+from bitmosaic.publishing import finish_publishing, is_announced, publish
 from bitmosaic.run_manifest import FORMAT, STAGES, VERSION, read_manifest
 from bitmosaic.solver.online import Majority
 from bitmosaic.views import Views, read_views
@@ -294,10 +294,11 @@ class Run:
         return status.st_ino, status.st_mtime_ns
 
     def _require_current(self) -> None:
-        """What is read later than the manifest must be of the same fit."""
-        if (stamp := self._manifest_stamp()) == self._stamp or stamp is None:
+        """What is read later than the manifest must be of the same fit: a refit replaces the manifest last."""
+        replacing = is_announced(self.folder / REFIT)
+        if not replacing and ((stamp := self._manifest_stamp()) == self._stamp or stamp is None):
             return
-        if len(read_manifest(self.folder).get("refits", ())) != self.n_refits:
+        if replacing or len(read_manifest(self.folder).get("refits", ())) != self.n_refits:
             raise InvalidDataError(f"The run in {self.folder} was refitted since it was opened. Open it again.")
         self._stamp = stamp
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bitmosaic.errors import FileFormatError, MissingFileError
-from bitmosaic.files import read_json
+from bitmosaic.reading import read_json
 
 FORMAT, VERSION = "bitmosaic-run", 1
 ADDITION, ADDITION_VERSION = "bitmosaic-addition", 1

@@ -19,7 +19,8 @@ from bitmosaic.explorer.pages import Pages
 from bitmosaic.explorer.report import write_report
 from bitmosaic.explorer.thumbnails import Thumbnails
 from bitmosaic.exports.kinds import export
-from bitmosaic.files import read_json, write_json
+from bitmosaic.files import write_json
+from bitmosaic.reading import read_json
 from bitmosaic.refitting import refit
 from bitmosaic.run import Run
 from bitmosaic.run_pictures import RunPictures

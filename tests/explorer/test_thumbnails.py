@@ -1,9 +1,12 @@
 """Thumbnails: right pictures for rows, made once, kept in the run, whatever the source and however it ends."""
 
 import io
+import os
 import shutil
 import sqlite3
+import struct
 import tarfile
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -106,6 +109,60 @@ def test_a_cache_that_was_made_by_others_does_nothing_of_its_own(run, script):
     assert np.abs(pixels(kept.get(0)) - original(run, 0)).mean() < 12
     assert kept.size(0) == (24, 24)
     assert Thumbnails(run).made(0) == kept.get(0)
+
+
+def journal_of(victim, path):
+    """A journal that SQLite takes for that of a process that died in the midst of writing to several files."""
+    magic = bytes.fromhex("d9d505f920a163d7")
+    with closing(sqlite3.connect(path)) as file:
+        n_pages, page = (file.execute(f"PRAGMA {what}").fetchone()[0] for what in ("page_count", "page_size"))
+    begin = (magic + struct.pack(">5I", 0, 0, n_pages, 512, page)).ljust(512, b"\0")
+    name = str(victim).encode()
+    end = struct.pack(">I", 2**30 // page + 1) + name + struct.pack(">2I", len(name), sum(name)) + magic
+    return begin + end
+
+
+def test_a_journal_does_not_delete_the_files_of_others(run, tmp_path):
+    Thumbnails(run).get(0)
+    (tmp_path / "victim").write_text("dear")
+    journal = journal_of(tmp_path / "victim", run.folder / FILE)
+    (run.folder / f"{FILE}-journal").write_bytes(journal)
+    assert Thumbnails(run).get(0) is not None
+    assert (tmp_path / "victim").read_text() == "dear"
+    assert not (run.folder / f"{FILE}-journal").exists()
+
+
+def test_a_cache_that_a_killed_process_was_writing_to_is_as_before(run):
+    first = Thumbnails(run)
+    first.many(range(5))
+    with first._lock:  # as it would be left by a kill: what was begun is there, with its journal
+        first._file.execute("PRAGMA cache_size = 1")
+        first._file.execute("BEGIN IMMEDIATE")
+        first._file.executemany(
+            "INSERT INTO thumbnails VALUES (?, 1, 1, zeroblob(9999))", [(n,) for n in range(50, 99)]
+        )
+        left = {path.name: path.read_bytes() for path in run.folder.glob(f"{FILE}*")}
+        first._file.rollback()
+    assert len(left) == 2
+    for name, content in left.items():
+        (run.folder / name).write_bytes(content)
+    kept = Thumbnails(run)
+    assert [kept.made(row) is not None for row in (0, 4, 50, 98)] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("kind", ["", "-journal", "-wal", "-shm"])
+@pytest.mark.parametrize("pipe", [True, False])
+def test_sqlite_waits_for_no_pipe_and_writes_through_no_link(run, tmp_path, kind, pipe):
+    first = Thumbnails(run)
+    first._file.execute("PRAGMA journal_mode = WAL")
+    first.get(0)
+    first._file.close()
+    place = run.folder / f"{FILE}{kind}"
+    place.unlink(missing_ok=True)
+    (tmp_path / "victim").write_bytes(b"dear")
+    os.mkfifo(place) if pipe else place.symlink_to(tmp_path / "victim")
+    assert Thumbnails(run).get(0) is not None
+    assert (tmp_path / "victim").read_bytes() == b"dear"
 
 
 def test_a_run_that_cannot_be_written_has_thumbnails_all_the_same(run, monkeypatch):

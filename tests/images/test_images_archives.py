@@ -6,6 +6,7 @@ import lzma
 import os
 import tarfile
 import threading
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -261,6 +262,63 @@ def test_a_sparse_member_is_skipped(tmp_path):
     assert causes(open_images(path)) == {"sparse.png": "stored as a sparse file, which is not supported"}
 
 
+def blocks_of(name, content, kind=tarfile.REGTYPE):
+    """A member of a tar: its header, and what follows it."""
+    header = tarfile.TarInfo(name)
+    header.size, header.type = len(content), kind
+    return header.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % 512)
+
+
+def pax(**says):
+    """Records of an extended header of less than a hundred bytes each."""
+    records = (f" {key.replace('__', '.')}={value}\n" for key, value in says.items())
+    return b"".join(f"{len(record) + 2}{record}".encode() for record in records)
+
+
+def test_the_list_of_the_parts_of_a_sparse_member_is_not_read(tmp_path):
+    says = pax(GNU__sparse__major=1, GNU__sparse__minor=0, GNU__sparse__name="a.png", GNU__sparse__realsize=10)
+    listed = b"9999999999\n" + b"0\n" * 10**7
+    content = blocks_of("x", says, tarfile.XHDTYPE) + blocks_of("a.png", listed) + blocks_of("b.png", PNG)
+    (tmp_path / "made.tar").write_bytes(content)
+    tracemalloc.start()
+    source = open_images(tmp_path / "made.tar")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10**7
+    assert causes(source) == {"a.png": "stored as a sparse file, which is not supported"}
+    assert source.paths == ("a.png", "b.png")
+
+
+@pytest.mark.parametrize("n_more", [0, 1, 20_000])
+def test_more_headers_of_a_sparse_member_are_passed_over(tmp_path, n_more):
+    header = bytearray(blocks_of("a.png", b"", tarfile.GNUTYPE_SPARSE))
+    header[124:136], header[482:495] = b"%011o\0" % 512, bytes([n_more > 0]) + b"%011o\0" % 10**6
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    more = bytearray(512)
+    more[:24], more[504] = b"%011o\0" % 512 * 2, 1
+    last = bytes(512) if n_more else b""
+    content = bytes(header) + bytes(more) * (n_more - 1) + last + bytes(512) + blocks_of("b.png", PNG)
+    (tmp_path / "made.tar").write_bytes(content)
+    tracemalloc.start()
+    source = open_images(tmp_path / "made.tar")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10**6
+    assert causes(source) == {"a.png": "stored as a sparse file, which is not supported"}
+    assert source.paths == ("a.png", "b.png")
+
+
+def test_headers_that_say_ever_more_about_all_members_are_refused(tmp_path):
+    facts = (
+        blocks_of("x", pax(**{f"key{i}{j}": "value" for j in range(100)}), tarfile.XGLTYPE) + blocks_of(f"{i}.png", PNG)
+        for i in range(20)
+    )
+    (tmp_path / "made.tar").write_bytes(b"".join(facts))
+    with pytest.raises(FileFormatError, match="headers that say too much about all members"):
+        open_images(tmp_path / "made.tar")
+
+
 def with_header_size(path, at, size):
     """Rewrite the size in the header at a byte of a plain tar, in base 256, with a correct check sum."""
     content = bytearray(path.read_bytes())
@@ -423,8 +481,28 @@ def test_an_unknown_compression_in_a_zip_is_skipped(tmp_path):
     content[content.index(b"PK\x01\x02") + 10] = 99
     content[content.index(b"PK\x03\x04") + 8] = 99
     path.write_bytes(content)
-    (cause,) = causes(open_images(path)).values()
-    assert cause.startswith("cannot be read: That compression method is not supported")
+    assert causes(open_images(path)) == {"a.png": "packed by another method than deflate"}
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_what_python_would_unpack_at_once_is_not_unpacked_at_all(tmp_path, method, monkeypatch):
+    path = zipped(tmp_path, ("bomb.png", bytes(10**6)), ("nameless", bytes(10**6)), compression=method)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("a.png", PNG, zipfile.ZIP_DEFLATED)
+    monkeypatch.setattr(zipfile, "_get_decompressor", only_deflate(zipfile._get_decompressor))
+    source = open_images(path)
+    assert (source.paths, causes(source)) == (
+        ("bomb.png", "a.png"),
+        {"bomb.png": "packed by another method than deflate"},
+    )
+
+
+def only_deflate(get):
+    def checked(method):
+        assert method == zipfile.ZIP_DEFLATED
+        return get(method)
+
+    return checked
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -43,6 +43,12 @@ def test_files_that_are_no_pictures_are_left_out_in_silence(tmp_path):
     assert open_images(tmp_path).paths == ("a.png",)
 
 
+def test_nobody_waits_for_a_pipe_that_is_called_like_a_manifest(tmp_path):
+    put(tmp_path, "folder/a.png")
+    os.mkfifo(tmp_path / "folder" / "manifest.json")
+    assert open_images(tmp_path).paths == ("folder/a.png",)
+
+
 def test_hidden_files_and_folders_are_left_out(tmp_path):
     put(tmp_path, "a.png", ".b.png", ".git/c.png", "d/._d.png", "d/e.png")
     assert open_images(tmp_path).paths == ("a.png", "d/e.png")

@@ -46,6 +46,16 @@ def test_links_within_an_hdf5_file_are_followed_and_circles_end(tmp_path):
     assert read_views(tmp_path / "a.h5").names == ("hog",)
 
 
+def test_the_folder_of_a_file_is_no_place_to_import_from(tmp_path, monkeypatch):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["hog"], file["y"] = MATRIX, [b"cat", b"dog"] * 6
+    for name in ("h5py", "numpy", "resource"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert read_views("a.h5").labels.tolist() == ["cat", "dog"] * 6
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_heap_of_texts_on_which_hdf5_hangs_is_refused(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:

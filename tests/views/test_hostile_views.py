@@ -118,6 +118,24 @@ def test_paths_in_bytes_that_are_no_utf8_are_read_as_the_system_reads_them(tmp_p
     assert read_views(tmp_path / "a.h5").paths == ("\udcff.png",) * 12
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_npz_that_python_would_unpack_at_once_is_refused(tmp_path, method):
+    np.save(tmp_path / "X.npy", MATRIX)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", method) as archive:
+        archive.write(tmp_path / "X.npy", "X.npy")
+    with pytest.raises(
+        FileFormatError, match=r"not a whole .npz file \(X.npy is packed by another method than deflate"
+    ):
+        read_views(tmp_path / "a.npz")
+
+
+def test_a_path_that_never_ends_is_refused(tmp_path):
+    write_views(tmp_path, Views(("0",), (MATRIX,), None, tuple("abcdefghijkl")))
+    os.truncate(tmp_path / "paths.jsonl", 2**40)  # takes no room on the disk
+    with pytest.raises(FileFormatError, match=r"must hold one JSON string a line .a line has more than 1,048,576 bytes"):
+        read_views(tmp_path)
+
+
 # ---- what is no file
 
 

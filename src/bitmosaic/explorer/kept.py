@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.files import refuse_irregular, whole_file
+from bitmosaic.files import whole_file
 from bitmosaic.npy import load_npz
+from bitmosaic.reading import refuse_irregular
 from bitmosaic.run import Run
 from bitmosaic.threads import row_ranges
 

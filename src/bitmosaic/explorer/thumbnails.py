@@ -23,6 +23,7 @@ from bitmosaic.run_pictures import RunPictures
 FILE = "thumbnails.sqlite"
 SIDE, LARGE_SIDE = 128, 1600  # pixels
 AT_ONCE = 1024
+JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names a superior, which ours never do
 LONGEST = 2**24  # bytes of anything in the file; a thumbnail has some thousand
 SCHEMA = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT)",
@@ -113,7 +114,8 @@ class Thumbnails:
     def _anew(self) -> sqlite3.Connection:
         """A new cache instead of a damaged one."""
         try:
-            (self.run.folder / FILE).unlink()
+            for place in _places(self.run.folder / FILE):
+                place.unlink(missing_ok=True)
             return _connect(self.run.folder / FILE)
         except (OSError, sqlite3.DatabaseError):
             return _connect(":memory:")
@@ -138,6 +140,8 @@ class Thumbnails:
 
 def _connect(path: Path | str) -> sqlite3.Connection:
     """Opens a file of ours or a new one. Another's may hold views, triggers and whatever else runs when it is asked."""
+    if isinstance(path, Path):
+        _refuse_strange(path)
     file = sqlite3.connect(path, check_same_thread=False)
     file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
     found = {sql for (sql,) in file.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
@@ -148,6 +152,24 @@ def _connect(path: Path | str) -> sqlite3.Connection:
         for table in SCHEMA:
             file.execute(table.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
     return file
+
+
+def _places(path: Path) -> list[Path]:
+    """The file, and what SQLite reads and writes beside it."""
+    return [path, *(path.with_name(f"{path.name}-{kind}") for kind in ("journal", "wal", "shm"))]
+
+
+def _refuse_strange(path: Path) -> None:
+    """SQLite waits for pipes, writes through links, and deletes whatever file a journal names as its superior."""
+    for place in _places(path):
+        if place.is_symlink() or (place.exists() and not place.is_file()):
+            raise sqlite3.DatabaseError("no regular file")
+    journal = _places(path)[1]
+    if journal.is_file():
+        with open(journal, "rb") as file:
+            file.seek(max(0, journal.stat().st_size - len(JOURNAL_MAGIC)))
+            if file.read() == JOURNAL_MAGIC:
+                raise sqlite3.DatabaseError("a journal that has a superior")
 
 
 def _jpeg(image: np.ndarray, side: int) -> tuple[int, int, bytes]:

@@ -8,6 +8,7 @@ from bitmosaic.errors import InvalidDataError
 from bitmosaic.images.decode import LARGEST_FILE, TOO_LARGE, BadPictureError
 from bitmosaic.images.sniff import FORMAT_NAMES, HEAD_BYTES, has_picture_suffix, picture_format
 from bitmosaic.images.source import ImageSource, Progress, display_path, quiet
+from bitmosaic.reading import is_manifest
 
 
 class FileSource(ImageSource):
@@ -83,7 +84,7 @@ def find_pictures(root: str, progress: Progress = quiet) -> list[str]:
                         continue
                     path = f"{folder}/{entry.name}" if folder else entry.name
                     if _is_folder(entry):
-                        if _is_ours(entry.path):
+                        if is_manifest(os.path.join(entry.path, "manifest.json")):  # contact sheets are no pictures
                             continue
                         (linked if entry.is_symlink() else folders).append(path)
                     elif has_picture_suffix(path) or _may_be_a_picture(entry):
@@ -98,15 +99,6 @@ def find_pictures(root: str, progress: Progress = quiet) -> list[str]:
             found.append(folder)
     progress("finding pictures", len(found), len(found))
     return sorted(found, key=os.fsencode)
-
-
-def _is_ours(folder: str) -> bool:
-    """Whether bitmosaic made this folder: a run's contact sheets are not pictures to cluster."""
-    try:
-        with open(os.path.join(folder, "manifest.json"), "rb") as file:
-            return b'"format": "bitmosaic-' in file.read(200)
-    except OSError:
-        return False
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -28,7 +28,8 @@ OPENERS: dict[bytes, Any] = {b"\xfd7zXZ\x00": lzma.open, b"\x1f\x8b": gzip.open,
 
 CHUNK = 2**20
 PIECE_BYTES = 32 * 2**20
-LARGEST_HEADER = 2**20
+LARGEST_HEADER, MOST_SAID = 2**20, 1000  # bytes and facts
+_BLOCK, _EXTENDED = 512, 504  # bytes of a header, and where one of a sparse file says that another follows
 # The last three come from tarfile itself, where a hostile header holds no numbers or leads to a thousand others.
 STREAM_ERRORS = (
     *(tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error),
@@ -190,6 +191,10 @@ class ForwardStream:
 class _Member(tarfile.TarInfo):
     """A header that is checked: tarfile takes a damaged one for the end, and follows a hostile one anywhere."""
 
+    sparse: Any
+    _sparse_structs: Any
+    _block: Any
+
     @classmethod
     def frombuf(cls, buf, encoding, errors):
         try:
@@ -199,6 +204,21 @@ class _Member(tarfile.TarInfo):
         if member.size < 0 or (member.type in _HEADER_TYPES and member.size > LARGEST_HEADER):
             raise tarfile.ReadError(f"a header that claims {member.size} bytes")
         return member
+
+    # The parts of a sparse file, which is not read anyway, may be listed in gigabytes: that there are some is enough.
+
+    def _proc_sparse(self, tarfile):
+        _, extended, whole_size = self._sparse_structs
+        while extended:
+            extended = any(tarfile.fileobj.read(_BLOCK)[_EXTENDED : _EXTENDED + 1])
+        self.sparse = []
+        self.offset_data = tarfile.fileobj.tell()
+        tarfile.offset = self.offset_data + self._block(self.size)
+        self.size = whole_size
+        return self
+
+    def _proc_gnusparse_10(self, next, pax_headers, tarfile):
+        next.sparse = []
 
 
 _HEADER_TYPES = (
@@ -217,6 +237,8 @@ def list_pictures(stream: Any, read_all: bool, report: Callable[[], None]) -> di
     with tarfile.TarFile(fileobj=stream, tarinfo=_Member) as archive:
         while (member := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined] # or tarfile keeps them all
+            if len(said := archive.pax_headers) > MOST_SAID or sum(map(len, said.values())) > LARGEST_HEADER:
+                raise tarfile.ReadError("headers that say too much about all members")
             if archive.offset <= end or member.size < 0:  # an extended header may say anything
                 raise tarfile.ReadError("its members overlap")
             if archive.offset // CHUNK > end // CHUNK:

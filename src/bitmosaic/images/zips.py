@@ -8,6 +8,7 @@ from bitmosaic.errors import FileFormatError
 from bitmosaic.images.decode import LARGEST_FILE, OUTSIDE, TOO_LARGE, BadPictureError
 from bitmosaic.images.sniff import HEAD_BYTES, has_picture_suffix, is_hidden, leads_out, picture_format
 from bitmosaic.images.source import ImageSource, Progress, display_path, quiet
+from bitmosaic.reading import unpacks_bit_by_bit
 
 
 class ZipSource(ImageSource):
@@ -81,6 +82,8 @@ def _refusal(member: zipfile.ZipInfo) -> str | None:
         return "not a regular file"
     if member.flag_bits & 0x1:
         return "encrypted"
+    if not unpacks_bit_by_bit(member):
+        return "packed by another method than deflate"
     if member.file_size > LARGEST_FILE:
         return TOO_LARGE
     return None

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError
-from bitmosaic.files import read_json, refuse_irregular
 from bitmosaic.npy import load_npy, open_npy
+from bitmosaic.reading import read_json, read_lines
 from bitmosaic.views import parts
 from bitmosaic.views.core import Views
 
 MANIFEST, LABELS, PATHS = "manifest.json", "labels.npy", "paths.jsonl"
 FORMAT, VERSION = "bitmosaic-views", 1
 # No separators, no leading dot, no trailing dot or space.
+_LONGEST_PATH = 2**20  # bytes of a line
 _PLAIN_NAME = re.compile(r"[\w-](?:[\w .-]*[\w-])?")
 
 
@@ -111,9 +112,7 @@ def _read_listed(folder: Path, manifest: dict[str, Any], bare: bool) -> Views:
 
 def _read_paths(path: Path) -> tuple[str, ...]:
     try:
-        refuse_irregular(path)
-        with open(path, encoding="utf-8", newline="\n") as file:
-            paths = tuple(json.loads(line) for line in file)
+        paths = tuple(json.loads(line) for line in read_lines(path, _LONGEST_PATH))
     except FileFormatError:
         raise
     except (ValueError, OSError, RecursionError) as error:

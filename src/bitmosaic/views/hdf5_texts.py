@@ -55,7 +55,8 @@ def read_texts(dataset: Any) -> np.ndarray:
 def _read(place: str, dataset: Any) -> np.ndarray:
     file_bytes = os.path.getsize(place)
     step = min(max(_BLOCK_BYTES // file_bytes, _FEWEST_ROWS), _MOST_ROWS)
-    command = [sys.executable, "-c", _READ, place, dataset.name, str(step), str(machine_memory() // 2)]
+    # -P: nothing is imported from the current folder, which may be where the file came from.
+    command = [sys.executable, "-P", "-c", _READ, place, dataset.name, str(step), str(machine_memory() // 2)]
     seconds = 10 + dataset.size / 10**5 + file_bytes / 10**8
     content = subprocess.run(command, capture_output=True, timeout=seconds, check=True).stdout
     n_texts = int(np.frombuffer(content, "<i8", 1)[0])

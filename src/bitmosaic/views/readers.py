@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ViewMismatchError
-from bitmosaic.files import refuse_irregular
 from bitmosaic.npy import load_npz, refuse_larger_than_memory, text_array
+from bitmosaic.reading import refuse_irregular
 from bitmosaic.views.core import Rows, Views, is_numeric
 from bitmosaic.views.folder import open_matrix, read_folder
 from bitmosaic.views.hdf5 import H5Rows, is_dataset, items_inside, open_h5, read_whole

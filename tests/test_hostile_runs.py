@@ -17,6 +17,7 @@ from bitmosaic.explorer.clusters import Pictures
 from bitmosaic.explorer.duplicates import duplicates_of
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.explorer.placing import stored_places
+from bitmosaic.explorer.snapshot import clusters_now
 from bitmosaic.images import quiet
 from bitmosaic.model_file import read_model, write_model
 from bitmosaic.reading import read_json
@@ -240,6 +241,24 @@ def test_an_extraction_does_not_delete_or_write_through_links(folder, made, tmp_
     with pytest.raises(FileFormatError, match=rf"{name} is a link"):
         pipeline.cluster(made.parent / "pictures", folder, 3, views=("ch",), max_side=16)
     assert (tmp_path / "elsewhere" / "dear").read_text() == "dear"
+
+
+@pytest.mark.parametrize("open_run", [Run, clusters_now, lambda folder: at_work(folder)])
+@pytest.mark.parametrize("name", [".gone", ".replaced", "edits.jsonl", "clusters"])
+def test_files_that_take_their_places_come_from_no_link_and_delete_nothing_elsewhere(folder, tmp_path, name, open_run):
+    elsewhere = shutil.copytree(folder, tmp_path / "elsewhere")
+    before = sorted(path for path in elsewhere.rglob("*"))
+    (folder / ".refit").mkdir()
+    (folder / ".refit" / ".ready").touch()
+    (folder / ".refit" / name).symlink_to(elsewhere / ("manifest.json" if name == "edits.jsonl" else ""))
+    with pytest.raises(FileFormatError, match=rf"\.refit/{name} is a link"):
+        open_run(folder)
+    assert sorted(path for path in elsewhere.rglob("*")) == before
+
+
+def at_work(folder):
+    with Run.at_work(folder, {}):
+        pass
 
 
 @pytest.mark.parametrize("name", ["additions/.adding", "additions/.adding/views", ".refit/clusters", "history/0001"])

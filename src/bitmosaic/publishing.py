@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bitmosaic.errors import UnwritableFileError
-from bitmosaic.files import locked, sync_folder, write_whole, writing
+from bitmosaic.files import locked, refuse_links, sync_folder, write_whole, writing
 
 READY, GONE, REPLACED = ".ready", ".gone", ".replaced"  # in the hidden folder
 
@@ -34,6 +34,7 @@ def publish(folder: Path, work: Path, names: Sequence[str]) -> None:
     """Put what was announced in its place in `folder`, in the order of the names. For who holds the lock."""
     if not is_announced(work):
         return
+    refuse_links(work)
     with writing(folder):
         for name in names:
             new, place, gone = work / name, folder / name, work / GONE / name

@@ -11,7 +11,6 @@ from bitmosaic.errors import (
     InvalidDataError,
     ParameterError,
     StaleCheckpointError,
-    UnwritableFileError,
 )
 from bitmosaic.model_file import read_model, write_model
 from bitmosaic.parameters import drawn_seed
@@ -298,8 +297,9 @@ def test_two_fits_cannot_have_the_same_checkpoint(views, tmp_path):
 
 def test_places_that_cannot_be_a_checkpoint_are_refused(views, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UnwritableFileError, match=r"file cannot be written \(File exists\)"):
-        HSIC(**SMALL).fit(views, checkpoint=tmp_path / "file")
+    for place in (tmp_path / "file", "a\0b"):
+        with pytest.raises(ParameterError, match=r"A checkpoint is a folder; got .*(file|a\\x00b)'\. Name an empty"):
+            HSIC(**SMALL).fit(views, checkpoint=place)
     arrays = {name: pytest.importorskip("dask.array").from_array(X) for name, X in views.items()}
     from distributed import Client
 

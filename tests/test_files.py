@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from PIL import Image
 
 from bitmosaic import files
 from bitmosaic.errors import BusyFolderError, UnwritableFileError
-from bitmosaic.files import LOCK, beside, locked, remove_unfinished, whole_file, write_whole
+from bitmosaic.files import LOCK, beside, locked, new_folder, remove_unfinished, result_file, whole_file, write_whole
 from small_disk import largest_file
 
 HOLD = """
@@ -160,6 +162,79 @@ def test_what_is_left_unfinished_goes_and_what_is_being_written_stays(tmp_path):
         remove_unfinished(tmp_path)
     assert not left[1].exists()
     assert (tmp_path / "b").read_bytes() == b"1"
+
+
+def test_a_folder_that_was_left_unfinished_goes_and_one_that_is_being_filled_stays(tmp_path):
+    left, link = beside(tmp_path / "a"), beside(tmp_path / "b")
+    (tmp_path / "dear").mkdir()
+    (left / "below").mkdir(parents=True)
+    link.symlink_to(tmp_path / "dear")
+    with new_folder(beside(tmp_path / "c")) as filled:
+        with result_file(tmp_path / "file"):
+            pass
+        assert sorted(tmp_path.iterdir()) == sorted([filled, tmp_path / "file", tmp_path / "dear"])
+    remove_unfinished(tmp_path)
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "dear", tmp_path / "file"]
+
+
+def test_where_files_cannot_be_locked_only_what_is_old_was_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_take", lambda descriptor: None)
+    new, old = beside(tmp_path / "a"), beside(tmp_path / "b")
+    new.touch()
+    old.touch()
+    os.utime(old, (time.time() - 2 * files._LEFT_FOR_GOOD,) * 2)
+    remove_unfinished(tmp_path)
+    assert list(tmp_path.iterdir()) == [new]
+
+
+def test_a_lock_that_goes_between_two_looks_at_it_is_made_anew(tmp_path, monkeypatch):
+    stat, looks = os.stat, []
+
+    def gone_once(path, **options):
+        if Path(path).name == LOCK and not looks:
+            looks.append(path)
+            os.unlink(path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(files.os, "stat", gone_once)
+    with locked(tmp_path):
+        assert looks
+        assert (tmp_path / LOCK).exists()
+
+
+def test_who_cannot_say_who_it_is_leaves_the_lock_of_another_alone(tmp_path, monkeypatch):
+    flock, write, other = files.fcntl.flock, os.write, []
+
+    def late(descriptor, how):
+        """Meanwhile the one who held it is gone, and another has come."""
+        if not other:
+            (tmp_path / LOCK).unlink()
+            other.append(os.open(tmp_path / LOCK, os.O_RDWR | os.O_CREAT))
+            flock(other[0], how)
+        flock(descriptor, how)
+
+    def full(descriptor, content):
+        if descriptor != other[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, content)
+
+    monkeypatch.setattr(files, "_TRIES", 2)
+    monkeypatch.setattr(files.fcntl, "flock", late)
+    monkeypatch.setattr(files.os, "write", full)
+    with pytest.raises(BusyFolderError), locked(tmp_path):
+        pass
+    assert os.path.samestat(os.fstat(other[0]), os.stat(tmp_path / LOCK))
+    os.close(other[0])
+
+
+def test_who_cannot_say_who_it_is_leaves_no_lock(tmp_path, monkeypatch):
+    def full(descriptor, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "write", full)
+    with pytest.raises(UnwritableFileError, match="No space left on device"), locked(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])

@@ -10,7 +10,7 @@ from bitmosaic import extraction, pipeline
 from bitmosaic.edits import EditLog, UnwritableLogError
 from bitmosaic.errors import BitmosaicError, InvalidDataError, ModelFileError, UnwritableFileError
 from bitmosaic.files import beside, write_json
-from bitmosaic.run import Run
+from bitmosaic.run import TABLE_WRITERS, Run
 from bitmosaic.views import write_views
 from pictures import write_pictures
 from small_disk import largest_file
@@ -278,7 +278,11 @@ def test_a_run_goes_on_with_its_own_model_only(views, tmp_path):
     assert model.read_bytes() == good
 
 
-def test_predictions_go_whole_into_a_folder_that_is_no_run(views, folder, tmp_path):
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def test_predictions_go_whole_into_a_folder_that_is_no_run(views, folder, tmp_path, monkeypatch):
     run = pipeline.fit(views, tmp_path / "run", 3)
     for taken in (run.folder, views):
         before = (taken / "skipped.csv").read_bytes() if taken == views else None
@@ -290,6 +294,11 @@ def test_predictions_go_whole_into_a_folder_that_is_no_run(views, folder, tmp_pa
     pipeline.predict(run, folder, tmp_path / "out")
     names = ["predictions.csv", "predictions.parquet", "skipped.csv"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    with monkeypatch.context() as patched:
+        patched.setitem(TABLE_WRITERS, "parquet", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.predict(run, [sorted(folder.rglob("*.png"))[0]], tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["predictions.csv"]  # and none of other pictures
     with pytest.raises(InvalidDataError), largest_file(10**9):
         pipeline.predict(run, np.zeros((0, 8, 8, 3), np.uint8), tmp_path / "new")
     assert not (tmp_path / "new").exists()

@@ -72,6 +72,8 @@ def test_json_without_end_is_refused(folder, name):
         ("view_weights", {"": 1.0}),
         ("how_many", {}),
         ("views_folder", "a\0b"),
+        ("views_folder", "a" * 300),
+        ("views_folder", "a/" * 3000),
         ("seconds", {"fit": []}),
         ("seconds", {"\ud800": 1.0}),
         ("arguments", []),

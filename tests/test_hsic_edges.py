@@ -35,6 +35,18 @@ def assert_same(model, other):
     np.testing.assert_array_equal(model.labels_, other.labels_)
 
 
+# ---- parameters
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.int32, np.int64, np.uint64])
+def test_whole_numbers_may_be_those_of_numpy(model, kind):
+    same = HSIC(kind(4), n_bits=kind(32), n_anchors=kind(40), n_init=kind(HSIC().n_init), random_state=0).fit(EXACT)
+    assert_same(same, model)
+    codes = model.codes_
+    expected = BinaryKMeans(4, random_state=0).fit(codes).labels_
+    np.testing.assert_array_equal(BinaryKMeans(kind(4), random_state=0).fit(codes).labels_, expected)
+
+
 # ---- scales
 
 

@@ -100,8 +100,8 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         check_parameters(self)
         X = self._array(X, reset=True)
         check_codes(X)
-        n, n_bits = X.shape[0], 8 * X.shape[1] * X.dtype.itemsize
-        check_enough(n, self.n_clusters)
+        n, n_bits, n_clusters = X.shape[0], 8 * X.shape[1] * X.dtype.itemsize, int(self.n_clusters)
+        check_enough(n, n_clusters)
         weights = self._checked_weights(n_bits)
         if is_dask(X) and sample_weight is not None:
             raise ParameterError("sample_weight goes with codes in memory; these are a Dask array. Leave it out.")
@@ -110,7 +110,7 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         if total == 0:
             raise InvalidDataError("sample_weight must not be zero for every sample.")
         init = None if isinstance(self.init, str) else self._checked_init(n_bits, X.dtype)
-        rules = rules_for(constraints, n, self.n_clusters, is_dask(X))
+        rules = rules_for(constraints, n, n_clusters, is_dask(X))
         if rules and rules.limits_sizes and counts is not None:
             raise ParameterError("min_size and max_size count rows; leave out sample_weight, or these limits.")
         with whole_fit(current_client() if is_dask(X) else None):
@@ -124,7 +124,7 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             problem = under(rules, problem)
             if init is None:
                 rng = generator(self.random_state)
-                result = best_seeding(problem, self.n_clusters, self.n_init, self.max_iter, rng)
+                result = best_seeding(problem, n_clusters, self.n_init, self.max_iter, rng)
             else:
                 result = refine(problem, init, self.max_iter)
             result = finished(problem, result)

@@ -42,6 +42,8 @@ def kept_in(folder, estimator, views, guidance=""):
             "A checkpoint is for views on this machine; got Dask arrays. Workers that die are replaced: leave it out."
         )
     folder = Path(folder)
+    if "\0" in str(folder) or folder.is_file():
+        raise ParameterError(f"A checkpoint is a folder; got {str(folder)!r}. Name an empty or a new one.")
     with locked(folder):
         remove_unfinished(folder, below=False)
         if others := [path.name for path in folder.iterdir() if path.name not in OWN]:

@@ -28,6 +28,7 @@ _UNFINISHED = ".bitmosaic-*.tmp"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what file systems without locks say
 _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)  # a folder that could not be synced, not one that need not be
 _NAME_BYTES = 4096  # of a lock file
+_LEFT_FOR_GOOD = 24 * 3600  # seconds after which nobody writes to a file any more, where no lock tells
 _TRIES, _PAUSE = 100, 0.01  # seconds between tries to open a lock file that others remove meanwhile
 
 
@@ -49,10 +50,14 @@ def remove_unfinished(folder, below: bool = True) -> None:
     """Remove what a killed process left half-written in a folder, and in those below. What is being written stays."""
     for path in Path(folder).glob(f"**/{_UNFINISHED}" if below else _UNFINISHED):
         with suppress(OSError):
+            if path.is_symlink():
+                path.unlink()
+                continue
             descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
             try:
-                if _take(descriptor):
-                    path.unlink()
+                taken = _take(descriptor)
+                if taken or (taken is None and time.time() - os.fstat(descriptor).st_mtime > _LEFT_FOR_GOOD):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
             finally:
                 os.close(descriptor)
 
@@ -108,19 +113,27 @@ def _hold(folder: Path) -> int:
             time.sleep(_PAUSE)
             continue
         try:
-            if not _take(descriptor):
+            if _take(descriptor) is False:
                 raise BusyFolderError(
                     f"One process at a time works in a folder; another bitmosaic is busy in {folder}"
                     f"{_in_words(descriptor)}. Wait for it, or stop it."
                 )
-            _say_who(path, descriptor, me)
-            if path.exists() and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            if _is_at(path, descriptor):  # then it stays there: who holds it is the only one to remove it
+                _say_who(path, descriptor, me)
                 return descriptor
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
     raise BusyFolderError(f"One process at a time works in a folder; others come and go in {folder}. Try again.")
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether an open file is what a path leads to."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _say_who(path: Path, descriptor: int, me: bytes) -> None:
@@ -133,10 +146,10 @@ def _say_who(path: Path, descriptor: int, me: bytes) -> None:
         raise
 
 
-def _take(descriptor: int) -> bool:
-    """Lock an open file; False if another process has. Where files cannot be locked, everybody may have them."""
+def _take(descriptor: int) -> bool | None:
+    """Lock an open file; False if another process has. None where files cannot be locked: everybody may have them."""
     if fcntl is None:
-        return True
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -144,6 +157,7 @@ def _take(descriptor: int) -> bool:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
+        return None
     return True
 
 
@@ -203,6 +217,28 @@ def new_file(path):
         yield file
         file.flush()
         os.fsync(raw.fileno())
+
+
+@contextmanager
+def new_folder(path):
+    """A folder that is not there yet, to fill; meanwhile nobody takes it for one that was left unfinished."""
+    path.mkdir(parents=True)
+    descriptor = os.open(path, os.O_RDONLY) if fcntl is not None else None
+    try:
+        if descriptor is not None:
+            _take(descriptor)
+        yield path
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+@contextmanager
+def result_file(path):
+    """As `whole_file`, at a place that a user has named: what killed processes have left beside it goes first."""
+    remove_unfinished(Path(path).parent, below=False)
+    with whole_file(path) as file:
+        yield file
 
 
 @contextmanager

@@ -5,23 +5,25 @@ from inspect import signature
 from numbers import Integral
 
 from bitmosaic.errors import ParameterError
+from bitmosaic.parameters import plain_value
 from bitmosaic.solver.memory import parse_memory
 from bitmosaic.solver.train import Options
 from bitmosaic.threads import available_threads
 
 AUTO_TRAIN_SIZE, AUTO_TRAIN_ROWS_PER_CLUSTER = 20_000, 20
 FAST = {"n_anchors": 128, "n_components": 24, "train_size": 3000, "max_iter": 4, "n_init": 3}
+MAY_BE_AUTO = ("n_clusters", "coupling", "cluster_iter")  # found by the solver
 MAX_ITER, MANY_CLUSTERS, MANY_CLUSTERS_ITER = 8, 100, 4
 
 
 def fewest_rows(estimator):
     """As many as there are clusters, where their number is given."""
-    return 1 if estimator.n_clusters == "auto" else estimator.n_clusters
+    return 1 if estimator.n_clusters == "auto" else int(estimator.n_clusters)
 
 
 def effective(estimator):
     """The parameters, with what the preset makes of the defaults."""
-    parameters = estimator.get_params()
+    parameters = {name: plain_value(value) for name, value in estimator.get_params().items()}
     if estimator.preset == "fast":
         defaults = signature(type(estimator).__init__).parameters
         parameters |= {name: value for name, value in FAST.items() if parameters[name] == defaults[name].default}
@@ -38,13 +40,11 @@ def solver_options(estimator, n):
     if given["max_iter"] == "auto":
         given["max_iter"] = MANY_CLUSTERS_ITER if fewest_rows(estimator) >= MANY_CLUSTERS else MAX_ITER
     given |= {
-        "n_clusters": None if estimator.n_clusters == "auto" else estimator.n_clusters,
+        **{name: None if parameters[name] == "auto" else parameters[name] for name in MAY_BE_AUTO},
         "same_anchors": estimator.anchors == "same",
-        "coupling": None if estimator.coupling == "auto" else estimator.coupling,
-        "cluster_iter": None if estimator.cluster_iter == "auto" else estimator.cluster_iter,
         "n_train": _n_train(estimator, parameters["train_size"], n),
-        "memory_limit": parse_memory(estimator.memory_limit),
-        "n_threads": available_threads(estimator.n_threads),
+        "memory_limit": parse_memory(parameters["memory_limit"]),
+        "n_threads": available_threads(parameters["n_threads"]),
     }
     return Options(**given)
 

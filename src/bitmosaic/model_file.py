@@ -20,7 +20,7 @@ import numpy as np
 
 from bitmosaic import __version__
 from bitmosaic.errors import ModelFileError
-from bitmosaic.files import whole_file
+from bitmosaic.files import result_file
 
 FORMAT = "bitmosaic-model"
 FORMAT_VERSION = 1
@@ -224,7 +224,7 @@ def _replace_file(path: Path, header: bytes, arrays: Mapping[str, np.ndarray]) -
     try:
         if path.is_dir():
             raise ModelFileError(f"The model cannot be written to {path}, which is a folder. Name a file inside it.")
-        with whole_file(path) as file:
+        with result_file(path) as file:
             file.write(header)
             for array in arrays.values():
                 file.write(_bytes_of(array).data)

@@ -18,6 +18,7 @@ from bitmosaic.reading import refuse_irregular, unpacks_bit_by_bit
 from bitmosaic.threads import machine_memory
 
 _LONGEST_HEADER, _MOST_DIMENSIONS = 10_000, 32
+_PIECE = 2**20  # bytes
 # A header is a dict in Python: {'descr': '<f8', 'fortran_order': False, 'shape': (20, 5), }. Old NumPy wrote 20L.
 _HEADER_PARTS = (
     re.compile(rb"""['"]descr['"]\s*:\s*['"]([<>|=]?[biufcSUOmM]\d{0,9}(?:\[\w{1,9}\])?)['"]"""),
@@ -64,6 +65,8 @@ def load_npz(path: Any) -> dict[str, np.ndarray]:
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
             refuse_larger_than_memory(path, sum(member.file_size for member in members))
+            if len({member.filename for member in members}) < len(members):
+                raise ValueError("two of its arrays have the same name")
             for member in members:
                 if not unpacks_bit_by_bit(member):
                     raise ValueError(f"{member.filename} is packed by another method than deflate")
@@ -71,7 +74,7 @@ def load_npz(path: Any) -> dict[str, np.ndarray]:
                     shape, order, dtype = _header(file)
                     n_bytes = member.file_size - file.tell()
                     _check_length(shape, dtype, n_bytes, exactly=True)
-                    content = bytearray(file.read(n_bytes))
+                    content = _read(file, n_bytes)
                 array = np.ndarray(shape, dtype, content, order=order)
                 _check_text(array)
                 arrays[member.filename.removesuffix(".npy")] = array
@@ -80,6 +83,15 @@ def load_npz(path: Any) -> dict[str, np.ndarray]:
     except Exception as error:  # a damaged archive raises anything, from BadZipFile to RuntimeError
         raise _not_whole(path, error, ".npz") from error
     return arrays
+
+
+def _read(file: IO[bytes], n_bytes: int) -> bytearray:
+    """So many bytes, with no second copy of all of them on the way."""
+    content = bytearray(n_bytes)
+    for start in range(0, n_bytes, _PIECE):
+        piece = file.read(min(_PIECE, n_bytes - start))
+        content[start : start + len(piece)] = piece
+    return content
 
 
 def refuse_larger_than_memory(path: Any, n_bytes: int) -> None:

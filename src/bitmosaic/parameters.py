@@ -54,13 +54,14 @@ def drawn_seed(random_state):
 
 def as_json(parameters):
     """Parameters as plain JSON values. A generator's state cannot be read back: it becomes None."""
-    plain = {name: _plain(value) for name, value in parameters.items()}
+    plain = {name: plain_value(value) for name, value in parameters.items()}
     if not isinstance(plain.get("random_state"), Integral | None):
         plain["random_state"] = None
     return plain
 
 
-def _plain(value):
+def plain_value(value):
+    """NumPy's numbers and arrays as Python's; an int8 would overflow where it is multiplied."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     return value.item() if isinstance(value, np.generic) else value

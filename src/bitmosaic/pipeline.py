@@ -30,13 +30,13 @@ from bitmosaic.extraction import (
     view_specs,
 )
 from bitmosaic.features import extract as extract_features
-from bitmosaic.files import copy_whole, locked, remove_unfinished, write_whole
+from bitmosaic.files import copy_whole, locked, remove_unfinished, write_whole, writing
 from bitmosaic.hsic import HSIC
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.metrics import clustering_scores
 from bitmosaic.refitting import refit as refit
 from bitmosaic.results import draw_clusters, write_counts, write_results
-from bitmosaic.run import Run, write_tables
+from bitmosaic.run import TABLE_WRITERS, Run, write_tables
 from bitmosaic.run_pictures import RunPictures
 from bitmosaic.scale.views import dask_views
 from bitmosaic.true_labels import true_labels
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 CHECKPOINT = "checkpoint"  # of the fit, in the run folder
+PREDICTIONS = "predictions"
 
 
 def cluster(
@@ -255,7 +256,10 @@ def predict(
     with locked(out):
         remove_unfinished(out, below=False)
         table, skipped = _predict(run, src, n_threads, strict, progress)
-        write_tables(out, table, "predictions")
+        with writing(out):  # so that those of other pictures do not stand beside new ones
+            for name in (*(f"{PREDICTIONS}.{kind}" for kind in TABLE_WRITERS), SKIPPED):
+                (out / name).unlink(missing_ok=True)
+        write_tables(out, table, PREDICTIONS)
         write_whole(out / SKIPPED, skipped_csv(skipped))
     return table, skipped
 

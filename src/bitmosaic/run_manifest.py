@@ -12,6 +12,7 @@ FORMAT, VERSION = "bitmosaic-run", 1
 ADDITION, ADDITION_VERSION = "bitmosaic-addition", 1
 STAGES = ("extract", "fit", "tables", "pictures")
 HIGHEST = 2**24  # numbers of clusters are below: arrays have a place for each
+LONGEST_PATH, LONGEST_NAME = 4096, 255  # letters; systems allow fewer in some scripts
 SCORES = {"acc", "nmi", "purity", "f_score"}
 REFIT = ("images", "kept", "split", "merged", "born", "died")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -86,7 +87,7 @@ def _parts(manifest: dict[str, Any]) -> dict[str, Callable[[Any], bool]]:
             parts |= stage_parts
     optional = {
         "bytes": lambda part: isinstance(part, dict) and all(map(_are_figures, part.values())),
-        "views_folder": lambda part: isinstance(part, str) and "\0" not in part,
+        "views_folder": _is_place,
         "scores": lambda part: _are_figures(part) and part.keys() >= SCORES,
         "absorbed": _is_count,
         "ids": lambda part: _are_counts(part) and max(part, default=HIGHEST) < HIGHEST,
@@ -104,6 +105,13 @@ def _is_text(part: Any) -> bool:
 def _is_name(part: Any) -> bool:
     """Of a file, which may hold any letter that can be encoded."""
     return isinstance(part, str) and not _SURROGATE.search(part)
+
+
+def _is_place(part: Any) -> bool:
+    """A path that a file system may have."""
+    if not isinstance(part, str) or "\0" in part or len(part) > LONGEST_PATH:
+        return False
+    return all(len(name) <= LONGEST_NAME for name in part.split("/"))
 
 
 def _is_flag(part: Any) -> bool:

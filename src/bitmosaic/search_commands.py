@@ -34,7 +34,7 @@ def search(
     """
     from bitmosaic import searching
     from bitmosaic.errors import ParameterError
-    from bitmosaic.files import whole_file
+    from bitmosaic.files import result_file
     from bitmosaic.run import TABLE_WRITERS, Run
     from bitmosaic.terminal import progress_bars
 
@@ -46,11 +46,11 @@ def search(
         found = searching.search(Run(run), what, k or searching.K, radius, n_threads=threads, progress=progress)
         table = found.table()
         if out is not None:
-            with whole_file(out) as file:
+            with result_file(out) as file:
                 TABLE_WRITERS[kind](file, table)
         if sheet is not None:
             drawn = found.sheet(progress)
-            with whole_file(sheet) as file:
+            with result_file(sheet) as file:
                 drawn.save(file, "PNG" if picture == "png" else "JPEG")
     _print(found, table, as_json, out is not None)
     for written in (out, sheet):

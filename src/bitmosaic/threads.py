@@ -9,7 +9,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -28,8 +29,29 @@ def available_threads(n_threads: int | None = None) -> int:
 
 
 def machine_memory() -> int:
-    """Bytes of the machine's memory; 8 GB where it does not say."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
+    """Bytes of memory that this process may have: the machine's, or its container's; 8 GB where nobody says."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
+    return min([whole, *_container_limits()])
+
+
+def _container_limits() -> Iterator[int]:
+    """Of the control group of this process and those around it, as Linux tells them in either version."""
+    try:
+        groups = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for group in groups:
+        _, controllers, place = group.split(":", 2)
+        root, name = (
+            ("/sys/fs/cgroup", "memory.max") if not controllers else ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        )
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        folder = Path(root, place.lstrip("/"))
+        for around in (folder, *folder.parents):
+            if around.is_relative_to(root):
+                with suppress(OSError, ValueError):  # no such file, or "max"
+                    yield int((around / name).read_text())
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from bitmosaic.errors import BitmosaicError, ExportError, InvalidDataError, Miss
 from bitmosaic.explorer.clusters import Clusters, Pictures
 from bitmosaic.exports.kinds import export
 from bitmosaic.exports.links import safe_name
+from bitmosaic.files import beside
 from bitmosaic.images import open_images
 from pictures import picture, write_pictures
 
@@ -134,6 +135,18 @@ def test_links_need_a_folder_of_their_own(run, tmp_path):
     assert below(tmp_path / "out") == {"mine.txt"}
     (tmp_path / "empty").mkdir()
     assert export(edited(run), tmp_path / "empty").facts["links"] == 120
+
+
+def test_what_a_killed_export_has_left_goes_with_the_next(run, tmp_path):
+    clusters = Clusters(Pictures.of(run))
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "links", tmp_path / "empty" / "inside", tmp_path / "table.csv"):
+        (beside(place) / "000").mkdir(parents=True)
+        beside(place).touch()
+    export(clusters, tmp_path / "links", "links")
+    export(clusters, tmp_path / "empty", "links")
+    assert not list(tmp_path.glob(".*"))
+    assert not list((tmp_path / "empty").glob(".*"))
 
 
 def test_a_failure_says_how_far_it_came(run, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import struct
 import tarfile
+import time
 from contextlib import closing
 
 import numpy as np
@@ -109,6 +110,30 @@ def test_a_cache_that_was_made_by_others_does_nothing_of_its_own(run, script):
     assert np.abs(pixels(kept.get(0)) - original(run, 0)).mean() < 12
     assert kept.size(0) == (24, 24)
     assert Thumbnails(run).made(0) == kept.get(0)
+
+
+@pytest.mark.parametrize("kind", ["EPS", "PNG", "large", "cut", "text"])
+def test_only_small_jpegs_come_out_of_a_cache(run, kind):
+    file = io.BytesIO()
+    Image.new("RGB", (200, 200) if kind == "large" else (24, 24)).save(file, kind if kind in ("EPS", "PNG") else "JPEG")
+    content = {"cut": file.getvalue()[:20], "text": b"<script>alert(1)</script>"}.get(kind, file.getvalue())
+    first = Thumbnails(run)
+    with first._file:
+        first._file.execute("INSERT INTO thumbnails VALUES (0, 24, 24, ?)", [content])
+    kept = Thumbnails(run)
+    assert kept.made(0) is None
+    assert np.abs(pixels(kept.many([0])[0]) - original(run, 0)).mean() < 12
+    assert kept.made(0) == kept.get(0)
+
+
+def test_nobody_waits_long_for_another_explorer_that_writes(run):
+    Thumbnails(run).get(0)
+    with closing(sqlite3.connect(run.folder / FILE, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        begun = time.perf_counter()
+        assert Thumbnails(run).get(0) is not None
+        assert time.perf_counter() - begun < 3
+        other.execute("ROLLBACK")
 
 
 def journal_of(victim, path):

@@ -5,6 +5,7 @@ import json
 import os
 import struct
 import tracemalloc
+import warnings
 import zipfile
 import zlib
 from contextlib import suppress
@@ -127,6 +128,28 @@ def test_an_npz_that_python_would_unpack_at_once_is_refused(tmp_path, method):
         FileFormatError, match=r"not a whole .npz file \(X.npy is packed by another method than deflate"
     ):
         read_views(tmp_path / "a.npz")
+
+
+def test_an_npz_with_two_arrays_of_one_name_is_refused(tmp_path):
+    np.save(tmp_path / "X.npy", MATRIX)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, warnings.catch_warnings(action="ignore"):
+        archive.write(tmp_path / "X.npy", "X.npy")
+        archive.write(tmp_path / "X.npy", "X.npy")
+    with pytest.raises(FileFormatError, match="two of its arrays have the same name"):
+        read_views(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".mat"])
+def test_what_is_unpacked_is_in_memory_once(tmp_path, suffix):
+    X = np.random.default_rng(0).normal(size=(1000, 10_000))
+    path = tmp_path / f"a{suffix}"
+    np.savez_compressed(path, X=X) if suffix == ".npz" else scipy.io.savemat(path, {"X": X}, do_compression=True)
+    tracemalloc.start()
+    read_views(path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    file_bytes = 2 * path.stat().st_size if suffix == ".mat" else 0
+    assert most < 1.2 * X.nbytes + file_bytes
 
 
 def test_a_path_that_never_ends_is_refused(tmp_path):
@@ -307,6 +330,16 @@ def test_a_parquet_file_whose_row_group_lacks_rows_is_refused(tmp_path):
     views["hog"]._file.starts = np.array([0, 100])
     with pytest.raises(FileFormatError, match="must have the 100 rows in row group 0"):
         read_rows(views["hog"], slice(0, 1))
+
+
+def test_a_parquet_file_of_few_bytes_with_many_values_is_refused(tmp_path, monkeypatch):
+    lists = pa.array([[0.0] * 1000] * 1000, pa.list_(pa.float64()))
+    pq.write_table(pa.table({"a": lists}), tmp_path / "a.parquet", compression="zstd")
+    assert read_views(tmp_path / "a.parquet").widths == (1000,)
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**23)
+    assert (tmp_path / "a.parquet").stat().st_size < 10_000
+    with pytest.raises(FileFormatError, match=r"unpacks to 0\.0 GB"):
+        read_views(tmp_path / "a.parquet")
 
 
 def test_a_parquet_file_with_a_row_group_larger_than_memory_is_refused(tmp_path, monkeypatch):

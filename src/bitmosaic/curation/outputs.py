@@ -9,7 +9,7 @@ from bitmosaic.errors import InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.exports.kind import Exported
 from bitmosaic.exports.links import short_names, write_links
 from bitmosaic.exports.tables import save_table
-from bitmosaic.files import whole_file, write_whole
+from bitmosaic.files import result_file
 from bitmosaic.images import Progress, quiet
 from bitmosaic.run import TABLE_WRITERS, Run
 from bitmosaic.run_pictures import RunPictures
@@ -73,7 +73,8 @@ def write_chosen(chosen: Chosen, out: Path, source: Any = None, progress: Progre
     if is_file(out, (LIST,)):
         pictures = RunPictures(run, source, progress)
         lines = [pictures.place(row) or run.paths[row] for row in chosen.rows.tolist()]
-        write_whole(out, "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
+        with result_file(out) as file:
+            file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
         return None
     names = short_names(chosen.clusters.pictures.paths)
     digits = len(str(len(chosen.rows)))
@@ -139,5 +140,5 @@ def _pictures(run: Run, source: Any, progress: Progress) -> RunPictures:
 
 
 def _save(sheet: Any, path: Path) -> None:
-    with whole_file(path) as file:
+    with result_file(path) as file:
         sheet.save(file, "PNG")

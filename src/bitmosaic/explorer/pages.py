@@ -287,6 +287,6 @@ def _growth(run: Run) -> tuple[Any, list[str]]:
 def _stamp(path) -> tuple[int, int] | None:
     try:
         status = path.stat()
-    except FileNotFoundError:
+    except OSError:
         return None
     return status.st_size, status.st_mtime_ns

@@ -33,7 +33,7 @@ from bitmosaic.explorer.report_page import (
     readable,
     report_template,
 )
-from bitmosaic.files import write_whole
+from bitmosaic.files import result_file
 from bitmosaic.images import Progress, quiet
 from bitmosaic.run import Run
 from bitmosaic.threads import available_threads, in_order
@@ -76,7 +76,8 @@ def write_report(
         facts = content.of(Plan.within(room, content))
         html = template.render(facts).encode()
     try:
-        write_whole(path, html)
+        with result_file(path) as file:
+            file.write(html)
     except OSError as error:
         raise ExportError(f"{path} could not be written: {error.strerror or error}.") from error
     return Report(len(html), len(facts["inside"]), len(facts["clusters"]))
@@ -235,7 +236,7 @@ class Content:
 
 def _webp(jpeg: bytes, side: int) -> bytes:
     file = io.BytesIO()
-    with Image.open(io.BytesIO(jpeg)) as picture:
+    with Image.open(io.BytesIO(jpeg), formats=["JPEG"]) as picture:
         picture.thumbnail((side, side), Image.Resampling.LANCZOS)
         picture.save(file, "WEBP", quality=75, method=4)
     return file.getvalue()

@@ -23,6 +23,7 @@ from bitmosaic.run_pictures import RunPictures
 FILE = "thumbnails.sqlite"
 SIDE, LARGE_SIDE = 128, 1600  # pixels
 AT_ONCE = 1024
+PATIENCE = 0.1  # seconds to wait for another explorer that writes; what cannot be read is made anew
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names a superior, which ours never do
 LONGEST = 2**24  # bytes of anything in the file; a thumbnail has some thousand
 SCHEMA = (
@@ -47,7 +48,7 @@ class Thumbnails:
     def made(self, row: int) -> bytes | None:
         """The same, if it was made before."""
         found = self._query("SELECT jpeg FROM thumbnails WHERE row = ? AND typeof(jpeg) = 'blob'", (row,))
-        return found[0][0] if found else None
+        return found[0][0] if found and _is_small(found[0][0]) else None
 
     def size(self, row: int) -> tuple[int, int] | None:
         """Width and height of the picture itself, if its thumbnail was made."""
@@ -62,7 +63,8 @@ class Thumbnails:
         for start in range(0, len(wanted), AT_ONCE):
             part = wanted[start : start + AT_ONCE]
             these = f"row IN ({','.join('?' * len(part))}) AND typeof(jpeg) = 'blob'"
-            found |= dict(self._query(f"SELECT row, jpeg FROM thumbnails WHERE {these}", part))
+            kept = self._query(f"SELECT row, jpeg FROM thumbnails WHERE {these}", part)
+            found |= {row: jpeg for row, jpeg in kept if _is_small(jpeg)}
         for row, _, _, jpeg in self._make([row for row in wanted if row not in found], progress):
             found[row] = jpeg
         return found
@@ -142,7 +144,7 @@ def _connect(path: Path | str) -> sqlite3.Connection:
     """Opens a file of ours or a new one. Another's may hold views, triggers and whatever else runs when it is asked."""
     if isinstance(path, Path):
         _refuse_strange(path)
-    file = sqlite3.connect(path, check_same_thread=False)
+    file = sqlite3.connect(path, PATIENCE, check_same_thread=False)
     file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
     found = {sql for (sql,) in file.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
     if found - {*SCHEMA}:
@@ -170,6 +172,15 @@ def _refuse_strange(path: Path) -> None:
             file.seek(max(0, journal.stat().st_size - len(JOURNAL_MAGIC)))
             if file.read() == JOURNAL_MAGIC:
                 raise sqlite3.DatabaseError("a journal that has a superior")
+
+
+def _is_small(jpeg: bytes) -> bool:
+    """Whether it is a thumbnail: whoever made the run may have put anything into its cache."""
+    try:
+        with Image.open(io.BytesIO(jpeg), formats=["JPEG"]) as picture:
+            return max(picture.size) <= SIDE
+    except Exception:  # whatever Pillow says to what is none
+        return False
 
 
 def _jpeg(image: np.ndarray, side: int) -> tuple[int, int, bytes]:

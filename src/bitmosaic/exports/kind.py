@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from bitmosaic.errors import ExportError
-from bitmosaic.files import whole_file
+from bitmosaic.files import result_file
 from bitmosaic.images import Progress
 from bitmosaic.run_pictures import RunPictures
 
@@ -48,7 +48,7 @@ class Kind:
 def saving(path: Path) -> Iterator[BinaryIO]:
     """A file to write to; what the system refuses becomes one sentence."""
     try:
-        with whole_file(path) as file:
+        with result_file(path) as file:
             yield file
     except OSError as error:
         raise ExportError(f"{path} could not be written: {error.strerror or error}.") from error

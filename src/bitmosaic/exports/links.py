@@ -15,7 +15,7 @@ from PIL import Image
 
 from bitmosaic.errors import ExportError, FileFormatError, InvalidDataError, MissingFileError
 from bitmosaic.exports.kind import Exported, Pictures, counted
-from bitmosaic.files import beside, write_json
+from bitmosaic.files import beside, new_folder, remove_unfinished, write_json
 from bitmosaic.images import Progress, quiet
 from bitmosaic.run_pictures import RunPictures
 
@@ -57,30 +57,32 @@ def write_links(
             "Say where they are: --source PICTURES."
         )
     folder = Path(os.path.abspath(folder))
+    remove_unfinished(folder, below=False)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InvalidDataError(f"Links go into a folder of their own; {folder} holds other things. Choose another.")
     unfinished = beside(folder / "inside" if folder.exists() else folder)
+    remove_unfinished(unfinished.parent, below=False)
     links = copies = 0
     name: dict[str, Callable[[str], str]] = defaultdict(_own_names)
     targets = {row: Path(place, name[place](wanted)) for row, place, wanted in entries}
     try:
-        unfinished.mkdir(parents=True)
-        for place in name:
-            (unfinished / place).mkdir(exist_ok=True)
-        write_json(unfinished / "manifest.json", {"format": FORMAT, "version": VERSION} | facts)
-        to_copy = []
-        for number, (row, target) in enumerate(targets.items(), 1):
-            place_of_picture = pictures.place(row)
-            if place_of_picture is None:
-                to_copy.append(row)
-            elif os.path.isfile(place_of_picture):
-                (unfinished / target).symlink_to(place_of_picture)
-                links += 1
-            progress("linking pictures", number, len(targets))
-        for number, (row, content) in enumerate(pictures.contents(to_copy), 1):
-            copies += _copy(content, unfinished / targets[row])
-            progress("copying pictures", number, len(to_copy))
-        _put(unfinished, folder)
+        with new_folder(unfinished):
+            for place in name:
+                (unfinished / place).mkdir(exist_ok=True)
+            write_json(unfinished / "manifest.json", {"format": FORMAT, "version": VERSION} | facts)
+            to_copy = []
+            for number, (row, target) in enumerate(targets.items(), 1):
+                place_of_picture = pictures.place(row)
+                if place_of_picture is None:
+                    to_copy.append(row)
+                elif os.path.isfile(place_of_picture):
+                    (unfinished / target).symlink_to(place_of_picture)
+                    links += 1
+                progress("linking pictures", number, len(targets))
+            for number, (row, content) in enumerate(pictures.contents(to_copy), 1):
+                copies += _copy(content, unfinished / targets[row])
+                progress("copying pictures", number, len(to_copy))
+            _put(unfinished, folder)
     except (OSError, FileFormatError) as error:
         raise ExportError(
             f"Of {len(targets):,} pictures {links + copies:,} were exported to {folder}, then it stopped: {error} "

@@ -49,11 +49,11 @@ def read_mat5(path: Path) -> dict[str, Any]:
     variables = {}
     for kind, data in _elements(content[128:], order):
         if kind == COMPRESSED:
-            pieces = []
+            content_of_it = bytearray()
             for piece in _unpacked(data):
                 memory.take(len(piece))
-                pieces.append(piece)
-            (kind, data), *_ = _elements(memoryview(b"".join(pieces)), order)
+                content_of_it += piece
+            (kind, data), *_ = _elements(memoryview(content_of_it), order)
         if kind == MATRIX:
             name, value = _matrix(data, order, memory)
             variables[name] = value

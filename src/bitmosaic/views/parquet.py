@@ -44,7 +44,8 @@ class ParquetFile:
             raise FileFormatError(f"{path} has row groups of {sizes[:3]} rows, which cannot be. Write it again.")
         width = sum(max(1, getattr(field.type, "list_size", 1)) for field in self.schema)
         for group in map(self._file.metadata.row_group, groups):  # each is read at once
-            least = 8 * group.num_rows * width  # a few bytes may stand for any number of equal values
+            values = sum(max(0, group.column(column).num_values) for column in range(group.num_columns))
+            least = 8 * max(group.num_rows * width, values)  # a few bytes may stand for any number of equal values
             refuse_larger_than_memory(path, max(least, group.total_byte_size))
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])  # (groups + 1,)
 

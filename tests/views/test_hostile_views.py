@@ -24,6 +24,7 @@ from bitmosaic import npy
 from bitmosaic.errors import BitmosaicError, FileFormatError
 from bitmosaic.views import Views, read_rows, read_views, write_views
 from bitmosaic.views import mat5 as mat5_reader
+from bitmosaic.views.parquet_pages import unpacked_size
 from bitmosaic.views.parts import part_path, write_part, write_parts_manifest
 from mat_files import cell, write_v7, write_v73
 
@@ -340,6 +341,42 @@ def test_a_parquet_file_of_few_bytes_with_many_values_is_refused(tmp_path, monke
     assert (tmp_path / "a.parquet").stat().st_size < 10_000
     with pytest.raises(FileFormatError, match=r"unpacks to 0\.0 GB"):
         read_views(tmp_path / "a.parquet")
+    content = (tmp_path / "a.parquet").read_bytes()
+    end = len(content) - 8 - int.from_bytes(content[-8:-4], "little")  # of the pages; then comes what the file lists
+    million, one = b"\x80\x89\x7a", b"\x82\x80\x00"  # as they are written there, in as many bytes
+    (tmp_path / "a.parquet").write_bytes(content[:end] + content[end:].replace(million, one))
+    assert pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0).column(0).num_values == 1
+    with pytest.raises(FileFormatError, match=r"unpacks to 0\.0 GB"):
+        read_views(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_what_the_pages_of_a_parquet_file_hold_is_read_as_it_was_written(tmp_path, version, codec, dictionary):
+    rng = np.random.default_rng(0)
+    rows = [None if i % 7 == 3 else row for i, row in enumerate(rng.integers(9, size=(3000, 12)).astype(float))]
+    table = pa.table({"hog": pa.array(rows, pa.list_(pa.float64())), "label": [f"{i % 5:0900d}" for i in range(3000)]})
+    path = tmp_path / "a.parquet"
+    options = {"data_page_version": version, "compression": codec, "use_dictionary": dictionary}
+    pq.write_table(table, path, row_group_size=1024, data_page_size=4096, write_page_checksum=True, **options)
+    metadata = pq.ParquetFile(path).metadata
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for chunk in (group.column(0), group.column(1)):
+            size = unpacked_size(path, [chunk])
+            assert 8 * chunk.num_values <= size <= 8 * chunk.num_values + chunk.total_uncompressed_size
+    assert read_views(path).widths == (12,)
+
+
+@pytest.mark.parametrize(
+    "head", [b"\xff" * 30, b"\x1c" * 30, b"\x15\x00" + b"\x19\xf1" + b"\xff" * 20, b"\x15\x01" * 9]
+)
+def test_pages_of_a_parquet_file_that_make_no_sense_are_refused(tmp_path, head):
+    pq.write_table(pa.table({"hog": list(MATRIX)}), tmp_path / "a.parquet", use_dictionary=False)
+    content = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(content[:4] + head + content[4 + len(head) :])
+    with pytest.raises(FileFormatError, match="cannot be read"):
+        read_views(tmp_path / "a.parquet").arrays[0][:1]
 
 
 def test_a_parquet_file_with_a_row_group_larger_than_memory_is_refused(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from bitmosaic.npy import refuse_larger_than_memory, text_array
 from bitmosaic.views.core import Views
 from bitmosaic.views.indexing import positions, runs
 from bitmosaic.views.naming import is_label_name, is_path_name
+from bitmosaic.views.parquet_pages import unpacked_size
 
 _NUMBERED = re.compile(r"(?:(.*)[_.])?(\d+)")  # hog_0, hog.0, 0
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
@@ -29,6 +30,7 @@ class ParquetFile:
 
         self.path = path
         self.lock = threading.Lock()
+        self._sound: set[tuple[tuple[str, ...], tuple[int, ...]]] = set()
         self._broken = (OSError, ValueError, pa.ArrowException)
         try:
             self._file = pq.ParquetFile(path)
@@ -44,17 +46,29 @@ class ParquetFile:
             raise FileFormatError(f"{path} has row groups of {sizes[:3]} rows, which cannot be. Write it again.")
         width = sum(max(1, getattr(field.type, "list_size", 1)) for field in self.schema)
         for group in map(self._file.metadata.row_group, groups):  # each is read at once
-            values = sum(max(0, group.column(column).num_values) for column in range(group.num_columns))
-            least = 8 * max(group.num_rows * width, values)  # a few bytes may stand for any number of equal values
+            least = 8 * group.num_rows * width  # a few bytes may stand for any number of equal values
             refuse_larger_than_memory(path, max(least, group.total_byte_size))
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])  # (groups + 1,)
 
     def read(self, columns: list[str], group: int | None = None) -> Any:
         """Columns of one row group, or of all, as an Arrow table."""
+        self._refuse_bombs(columns, range(len(self.starts) - 1) if group is None else [group])
         with self._reading(columns):
             with self.lock:
                 table = self._file.read(columns) if group is None else self._file.read_row_group(group, columns)
             return _whole(table)
+
+    def _refuse_bombs(self, columns: list[str], groups: Iterable[int]) -> None:
+        """What is read at once must fit into memory, by the word of its pages. A fit asks for the same many times."""
+        if (question := (tuple(columns), tuple(groups))) in self._sound:
+            return
+        places = tuple(f"{name}." for name in columns)  # the numbers of a list stand below its name
+        with self._reading(columns):
+            found = map(self._file.metadata.row_group, question[1])
+            chunks = [group.column(column) for group in found for column in range(group.num_columns)]
+            size = unpacked_size(self.path, [c for c in chunks if f"{c.path_in_schema}.".startswith(places)])
+        refuse_larger_than_memory(self.path, size)
+        self._sound.add(question)
 
     @contextmanager
     def _reading(self, columns: list[str]) -> Iterator[None]:
@@ -82,6 +96,7 @@ class ParquetFile:
         with self._reading([name]):
             file = pq.ParquetFile(self.path, read_dictionary=[name])
         for group in range(len(self.starts) - 1):
+            self._refuse_bombs([name], [group])
             with self._reading([name]):
                 chunks = _whole(file.read_row_group(group, [name])).column(name).chunks
                 lists = [chunk.dictionary.to_pylist() for chunk in chunks]

@@ -1,7 +1,9 @@
 """The edit log: what may be edited, what the log holds afterwards, and that the result of the run is never touched."""
 
+import errno
 import json
 import os
+import stat
 import threading
 
 import numpy as np
@@ -13,6 +15,7 @@ from bitmosaic import edits
 from bitmosaic.edits import EditLog, StaleEditError, UnwritableLogError, in_force, in_words
 from bitmosaic.errors import BusyFolderError, FileFormatError, InvalidDataError
 from bitmosaic.files import locked
+from small_disk import largest_file
 
 LABELS = np.array([0, 0, 1, 1, 2, 2], np.int32)
 
@@ -105,6 +108,46 @@ def test_a_folder_that_cannot_be_written_changes_nothing_and_says_so(log, monkey
     monkeypatch.setattr(log, "_write", refuse)
     with pytest.raises(UnwritableLogError, match=r"cannot be written \(Permission denied\); nothing was changed"):
         edit(log, do="name", cluster=0, name="a")
+
+
+def test_a_disk_that_takes_part_of_an_edit_leaves_the_log_as_it_was(log):
+    while not log.path.exists() or log.path.stat().st_size < 5000:  # more than a lock file, which must find room
+        edit(log, do="name", cluster=0, name="a" * 120)
+    before = log.path.read_bytes()
+    with (
+        largest_file(len(before) + 20),
+        pytest.raises(UnwritableLogError, match=r"\(No space left on device\); nothing was changed"),
+    ):
+        edit(log, do="name", cluster=1, name="b")
+    assert log.path.read_bytes() == before
+    edit(log, do="name", cluster=2, name="c")
+    assert state(log).names == {0: "a" * 120, 2: "c"}
+
+
+@pytest.mark.parametrize(("n_before", "fails"), [(2, stat.S_ISREG), (0, stat.S_ISREG), (0, stat.S_ISDIR)])
+def test_an_edit_that_may_not_be_on_the_disk_is_none(log, monkeypatch, n_before, fails):
+    """Neither if the log cannot be synced, nor if its folder cannot, which a new one needs."""
+    for number in range(n_before):
+        edit(log, do="name", cluster=number, name="a")
+    before = log.path.read_bytes() if n_before else b""
+    fsync, synced = os.fsync, []
+
+    def fail(descriptor):
+        if fails(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def watch(descriptor):
+        fsync(descriptor)
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(UnwritableLogError, match=r"\(Input/output error\); nothing was changed"):
+        edit(log, do="name", cluster=2, name="b")
+    assert log.path.read_bytes() == before
+    monkeypatch.setattr(os, "fsync", watch)
+    edit(log, do="name", cluster=2, name="c")
+    assert synced == ([False] if n_before else [False, True])
+    assert state(log).names == dict.fromkeys(range(n_before), "a") | {2: "c"}
 
 
 @pytest.mark.parametrize(

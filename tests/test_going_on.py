@@ -8,7 +8,7 @@ import pytest
 
 from bitmosaic import extraction, pipeline
 from bitmosaic.edits import EditLog, UnwritableLogError
-from bitmosaic.errors import BitmosaicError, InvalidDataError, ModelFileError, UnwritableFileError
+from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, ModelFileError, UnwritableFileError
 from bitmosaic.files import beside, write_json
 from bitmosaic.run import TABLE_WRITERS, Run
 from bitmosaic.views import write_views
@@ -219,6 +219,16 @@ def test_what_is_gone_from_a_run_is_made_again_and_the_same(views, tmp_path):
         assert pipeline.fit(views, tmp_path / "run", 3).complete
         assert all((whole.folder / name).read_bytes() == bytes_ for name, bytes_ in content.items())
         assert (kept.stat().st_mtime_ns == before) == (gone != "model.safetensors")
+
+
+def test_an_extraction_that_has_lost_its_manifest_is_not_read_as_other_views(folder, views, tmp_path):
+    (views / "manifest.json").unlink()
+    for again in (
+        lambda: pipeline.fit(views, tmp_path / "run", 3),
+        lambda: extraction.extract_views(folder, views, VIEWS),
+    ):
+        with pytest.raises(FileFormatError, match=r"has lost it\. Remove the folder and extract again"):
+            again()
 
 
 def test_skipped_csv_is_made_again_wherever_it_is_gone_or_cut(folder, tmp_path):

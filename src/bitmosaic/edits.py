@@ -227,7 +227,6 @@ class EditLog:
             yield
 
     def _write(self, entry: Edit) -> None:
-        new = not self.path.exists()
         with self.path.open("ab+", buffering=0) as file:
             last = file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST))
             whole = last + file.read().rfind(b"\n") + 1
@@ -238,11 +237,11 @@ class EditLog:
                 if file.write(text) < len(text):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(file.fileno())
+                if not whole:  # it may be a new file
+                    sync_folder(self.path.parent)
             except OSError:
                 file.truncate(whole)  # an edit that is said to have failed must not be there
                 raise
-        if new:
-            sync_folder(self.path.parent)
 
 
 def new_log(labels: np.ndarray, names: dict[int, str]) -> bytes:

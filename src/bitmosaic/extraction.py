@@ -28,10 +28,11 @@ from bitmosaic.images import ImageSource, Progress, display_path, open_images, q
 from bitmosaic.reading import read_json, read_lines
 from bitmosaic.threads import ahead
 from bitmosaic.views import Views, read_views
+from bitmosaic.views.folder import EXTRACTION
 
 DEFAULT_VIEWS = ("lbp", "gist", "hog")
 BATCH, SLOW_BATCH = 1024, 128  # pictures; what a stop can cost
-RECIPE, SKIPPED, KNOWN = "extraction.json", "skipped.csv", "known.csv"
+RECIPE, SKIPPED, KNOWN = EXTRACTION, "skipped.csv", "known.csv"
 TAKEN = ("labels", "digests")  # names of other files of a views folder
 STAGE = "extracting features"
 _LONGEST_LINE = 2**20  # bytes of a CSV; a path has some thousand at most

@@ -86,15 +86,18 @@ def locked(folder):
     held by nobody. Where there are no such locks, on Windows and some network disks, nobody is kept out.
     """
     folder = Path(folder)
-    made = not folder.exists()
+    above = _above_new(folder)
     with writing(folder):
         descriptor = _hold(folder)
     try:
+        with writing(folder):
+            for place in above:
+                sync_folder(place)
         yield
     finally:
         with suppress(OSError):
             (folder / LOCK).unlink()
-        if made:
+        if above:
             with suppress(OSError):  # it is not empty, as a rule
                 folder.rmdir()
         os.close(descriptor)
@@ -222,7 +225,8 @@ def new_file(path):
 @contextmanager
 def new_folder(path):
     """A folder that is not there yet, to fill; meanwhile nobody takes it for one that was left unfinished."""
-    path.mkdir(parents=True)
+    make_folder(path.parent)
+    path.mkdir()
     descriptor = os.open(path, os.O_RDONLY) if fcntl is not None else None
     try:
         if descriptor is not None:
@@ -282,6 +286,20 @@ def refuse_links(path, below: bool = True) -> None:
             raise FileFormatError(
                 f"What is written to must lie in its own folder; {place} is a link. Put a file or folder in its place."
             )
+
+
+def make_folder(folder) -> None:
+    """A folder is there, and those above it: made if need be, and even then they last from now on."""
+    folder = Path(folder)
+    above = {folder.parent, *_above_new(folder)}  # a process that was killed may have made it just now
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in above:
+        sync_folder(place)
+
+
+def _above_new(folder: Path) -> list[Path]:
+    """The folders that have one more in them once `folder` is made; none if it is there."""
+    return [place.parent for place in (folder, *folder.parents) if not place.exists()]
 
 
 def sync_folder(folder) -> None:

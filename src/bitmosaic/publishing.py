@@ -15,13 +15,17 @@ READY, GONE, REPLACED = ".ready", ".gone", ".replaced"  # in the hidden folder
 
 
 def announce(work: Path, names: Sequence[str]) -> None:
-    """All that is to appear is in `work`; of these names, what is not there is to go. No way back from here."""
+    """All that is to appear is in `work`; of these names, what is not there is to go. No way back from here.
+
+    What the mark speaks of is on the disk before the mark.
+    """
     with writing(work):
         (work / GONE).mkdir(exist_ok=True)
         for name in names:
             if not (work / name).exists():
                 (work / GONE / name).touch()
-        sync_folder(work)
+        for folder in (work / GONE, work, work.parent):
+            sync_folder(folder)
     write_whole(work / READY, b"")
 
 

@@ -24,7 +24,7 @@ from bitmosaic.constraints import Constraints
 from bitmosaic.edits import FILE as EDITS
 from bitmosaic.edits import Edited, EditLog, in_force, new_log
 from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, ParameterError, StaleCheckpointError
-from bitmosaic.files import copy_whole, locked, refuse_links, remove_unfinished, write_whole, writing
+from bitmosaic.files import copy_whole, locked, make_folder, refuse_links, remove_unfinished, write_whole, writing
 from bitmosaic.hsic import HSIC
 from bitmosaic.images import Progress, quiet
 from bitmosaic.lineage import NEW_ROW, Lineage, match_clusters
@@ -320,7 +320,7 @@ def _write_what_people_did(successor: Run, before: Before, names: dict[int, str]
     refits = run.manifest.get("refits", [])
     place = run.folder / HISTORY / f"{len(refits) + 1:04d}"
     with writing(place):
-        place.mkdir(parents=True, exist_ok=True)
+        make_folder(place)  # soon it has the only copy of the old edits
     write_whole(place / LINEAGE, table)
     if (run.folder / EDITS).exists():
         copy_whole(run.folder / EDITS, place / EDITS)

@@ -23,7 +23,7 @@ from bitmosaic.errors import (
     ParameterError,
 )
 from bitmosaic.extraction import DEFAULT_VIEWS, STAGE, Extracted, Extraction, ViewSpec
-from bitmosaic.files import remove_unfinished, whole_file
+from bitmosaic.files import make_folder, remove_unfinished, sync_folder, whole_file, writing
 from bitmosaic.images import ImageSource, Progress, display_path, quiet
 from bitmosaic.images.files import FileSource
 from bitmosaic.picture_part import Job, Part, make_part
@@ -77,6 +77,8 @@ def extract_on_workers(
         job.check_some(sum(rows.values()), every)
         whole = Path(common.folder)
         remove_unfinished(whole)
+        with writing(whole):
+            sync_folder(whole / "parts")  # some may be of a process that was killed before it could
         write_parts_manifest(whole, widths, [rows[part.number] for part in parts], labels is not None)
         job.publish(Extracted(whole, every, None))
     return read_views(job.out)
@@ -107,7 +109,7 @@ def _begun(folder: Path, recipe: dict[str, Any], size: int) -> Path:
             shutil.rmtree(other, ignore_errors=True)
     for file in folder.glob("running-*"):  # of a process that was killed
         file.unlink()
-    (whole / "parts").mkdir(parents=True, exist_ok=True)
+    make_folder(whole / "parts")
     remove_unfinished(whole)
     return whole
 

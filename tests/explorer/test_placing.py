@@ -129,6 +129,26 @@ def test_a_map_of_the_right_codes_that_somebody_has_forged_is_as_none(run, forge
     assert stored_places(run) is None
 
 
+def test_a_map_that_claims_gigabytes_is_not_unpacked(run, monkeypatch):
+    """Whatever the machine has room for. All else in it is right, and what is too much would not even be asked for."""
+    unpacked = []
+    load_npz = kept.load_npz
+    monkeypatch.setattr(kept, "load_npz", lambda path: unpacked.append(path) or load_npz(path))
+    codes = np.frombuffer(kept._fingerprint(run.codes), np.uint8)
+    file = run.folder / f"{placing.NAME}.npz"
+    np.savez_compressed(file, rows=[0], x=[0], y=[0], codes=codes, more=np.zeros(10**6, np.uint8))
+    assert stored_places(run) is not None
+    assert unpacked.pop() == file
+    np.savez_compressed(file, rows=[0], x=[0], y=[0], codes=codes, more=np.zeros(2 * 10**6, np.uint8))
+    assert stored_places(run) is None
+    content = bytearray(file.read_bytes())
+    last = content.rindex(b"PK\1\2")  # of the entries in the list at the end; the size when unpacked is 24 bytes on
+    content[last + 24 : last + 28] = (3 * 10**9).to_bytes(4, "little")
+    file.write_bytes(content)
+    assert stored_places(run) is None
+    assert not unpacked
+
+
 def test_an_array_instead_of_a_map_is_as_none(run):
     with open(run.folder / f"{placing.NAME}.npz", "wb") as file:
         np.save(file, np.arange(3))

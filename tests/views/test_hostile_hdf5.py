@@ -122,3 +122,17 @@ def test_one_long_label_in_hdf5_is_refused_before_all_are_as_long(tmp_path, monk
     monkeypatch.setattr(npy, "machine_memory", lambda: 2**22)
     with pytest.raises(FileFormatError, match="must be at most half of the memory"):
         read_views(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.mat"])
+def test_a_chunk_of_hdf5_that_takes_too_much_memory_is_refused(tmp_path, monkeypatch, name):
+    """The file has a few kilobytes: of what a chunk holds, nothing need be there. With one row, all of it is read."""
+    shape = (4096, 1024)
+    with h5py.File(tmp_path / name, "w") as file:
+        file.create_dataset("X", shape, "f4", chunks=shape, compression="gzip")
+    assert (tmp_path / name).stat().st_size < 10**5
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**25)  # twice a chunk
+    read_views(tmp_path / name)
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**25 - 2)
+    with pytest.raises(FileFormatError, match="must be at most half of the memory"):
+        read_views(tmp_path / name)

@@ -23,7 +23,7 @@ from bitmosaic.bench.picture_sets import TarOfTars, class_folders, is_youtube_fa
 from bitmosaic.bench.selection import Choice, LabelledSource, called, choose_rows, take_rows
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.extraction import DEFAULT_VIEWS, ViewSpec, as_json, extract_views, finished
-from bitmosaic.files import beside, megabytes, write_json
+from bitmosaic.files import beside, megabytes, sync_folder, write_json
 from bitmosaic.images import ImageSource, Progress, open_images, quiet
 from bitmosaic.images.tars import STREAM_ERRORS
 from bitmosaic.views import Views, read_views, write_views
@@ -249,5 +249,6 @@ def _write(views: Views, out: Path, recipe: dict[str, Any], progress: Progress) 
         if out.is_dir():
             out.rmdir()  # empty, as `_is_made` has seen
         whole.rename(out)
+        sync_folder(out.parent)
     finally:
         shutil.rmtree(whole, ignore_errors=True)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from bitmosaic.errors import ExportError, FileFormatError, InvalidDataError, MissingFileError
 from bitmosaic.exports.kind import Exported, Pictures, counted
-from bitmosaic.files import beside, new_folder, remove_unfinished, write_json
+from bitmosaic.files import beside, new_file, new_folder, remove_unfinished, sync_folder, write_json
 from bitmosaic.images import Progress, quiet
 from bitmosaic.run_pictures import RunPictures
 
@@ -82,6 +82,8 @@ def write_links(
             for number, (row, content) in enumerate(pictures.contents(to_copy), 1):
                 copies += _copy(content, unfinished / targets[row])
                 progress("copying pictures", number, len(to_copy))
+            for place in name:
+                sync_folder(unfinished / place)
             _put(unfinished, folder)
     except (OSError, FileFormatError) as error:
         raise ExportError(
@@ -101,19 +103,21 @@ def _put(unfinished: Path, folder: Path) -> None:
     """Rename the finished folder; an empty one that is there already may be where somebody stands, and stays."""
     if unfinished.parent != folder:
         unfinished.rename(folder)
+        sync_folder(folder.parent)
         return
     for entry in unfinished.iterdir():
         entry.rename(folder / entry.name)
+    sync_folder(folder)
 
 
 def _copy(content: bytes | np.ndarray | None, target: Path) -> bool:
     if isinstance(content, bytes):
-        with target.open("xb") as file:
+        with new_file(target) as file:
             file.write(content)
     elif content is not None:
         png = io.BytesIO()  # not the file itself: Pillow does not see that a disk is full
         Image.fromarray(content).save(png, "PNG")
-        with _free(target.with_name(f"{target.name}.png")).open("xb") as file:
+        with new_file(_free(target.with_name(f"{target.name}.png"))) as file:
             file.write(png.getvalue())
     return content is not None
 

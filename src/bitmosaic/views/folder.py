@@ -15,6 +15,7 @@ from bitmosaic.views import parts
 from bitmosaic.views.core import Views
 
 MANIFEST, LABELS, PATHS = "manifest.json", "labels.npy", "paths.jsonl"
+EXTRACTION = "extraction.json"  # how the views were made of pictures, where they were
 FORMAT, VERSION = "bitmosaic-views", 1
 # No separators, no leading dot, no trailing dot or space.
 _LONGEST_PATH = 2**20  # bytes of a line
@@ -48,6 +49,11 @@ def read_folder(folder: Path, bare: bool = False) -> Views:
         manifest = _read_manifest(folder / MANIFEST)
         read = parts.read_parts if manifest["format"] == parts.FORMAT else _read_listed
         return read(folder, manifest, bare)
+    if (folder / EXTRACTION).exists():  # what else is in it is no view
+        raise FileFormatError(
+            f"A views folder that was extracted has a manifest.json; {folder} has lost it. "
+            "Remove the folder and extract again."
+        )
     files = sorted(file for file in folder.glob("*.npy") if not file.name.startswith("."))
     views = [file for file in files if file.name != LABELS]
     if not views:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError
-from bitmosaic.files import beside, new_file, sync_folder
+from bitmosaic.files import beside, make_folder, new_file, sync_folder
 from bitmosaic.views.core import Rows, Views
 from bitmosaic.views.door import as_views
 from bitmosaic.views.folder import FORMAT, LABELS, MANIFEST, PATHS, VERSION, is_plain_name
@@ -58,7 +58,7 @@ def write_views(
         contents[PATHS] = lambda file: file.writelines(_json(path) + b"\n" for path in views.paths)
     contents[MANIFEST] = lambda file: file.writelines([_json(_manifest(views), indent=1)])
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         _write_all(folder, contents)
     except OSError as error:
         raise FileFormatError(
@@ -73,7 +73,9 @@ def _write_all(folder: Path, contents: dict[str, Callable[[BinaryIO], None]]) ->
         for name, write in contents.items():
             with new_file(temporary[name]) as file:
                 write(file)
-        for name in contents:  # the manifest stands last
+        for name in contents:
+            if name == MANIFEST:  # the last: what it lists is there
+                sync_folder(folder)
             os.replace(temporary[name], folder / name)
     finally:
         for path in temporary.values():

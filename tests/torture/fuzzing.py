@@ -23,7 +23,7 @@ import numpy as np
 from bitmosaic.errors import BitmosaicError
 from torture.mutants import mutant
 from torture.readers import targets
-from torture.shapes import Shape, any_shape
+from torture.shapes import Shape, any_shape, remove
 from torture.victims import HERE, Victims
 
 ALLOWANCE = 2**30  # bytes
@@ -61,6 +61,7 @@ class Fuzzing:
         self.work, self.victims = folder / "work", Victims(folder / "victims")
         self.targets = [target for target in targets(folder / "seeds") if target.reader == reader]
         self.reader, self.tried, self.seen = reader, 0, set()
+        remove(self.work / reader)  # one that died has left its shape there
         for target in self.targets:
             for content in target.contents:
                 target.attempt(content, self.work)  # a valid file is read
@@ -94,10 +95,12 @@ class Fuzzing:
         """Valid files must be read as before, whatever was read since."""
         for target in self.targets:
             for content in target.contents:
+                signal.alarm(SECONDS_EACH)
                 try:
                     target.attempt(content, self.work)
                 except Exception as error:
                     self._tell(f"a valid file is no longer read: {_in_words(error)}", "wrong", target.name)
+                signal.alarm(0)
 
     def _tell(self, problem: str | None, kind: str, what) -> None:
         if problem is not None and problem not in self.seen:
@@ -155,8 +158,8 @@ def main(folder, seconds, seed, *readers):
             number = int(rng.integers(len(fuzzing.targets)))
             target = fuzzing.targets[number]
             fuzzing.attempt(number, fuzzing.shape(rng, number) or mutant(rng, target.name, target.contents))
-        fuzzing.look("one of the last inputs")
         fuzzing.read_again()
+        fuzzing.look("one of the last inputs")
         note(fuzzing.work, fuzzing.reader, tried=fuzzing.tried)
 
 

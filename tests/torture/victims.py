@@ -49,8 +49,10 @@ class Victims:
         """What was done to them since this was last asked: "loss" and "crash", each with words, where there is any."""
         before, self.before = self.before, self._facts()
         names = [name for name in {**before, **self.before} if before.get(name) != self.before.get(name)]
-        ran = [name.removesuffix(RAN) for name in names if name.endswith(RAN) and name in self.before]
-        lost = [name for name in names if not name.startswith(HERE) or (not ran and Path(name).name != HERE)]
+        marks = [name for name in names if name.endswith(RAN)]
+        ran = [name.removesuffix(RAN) for name in marks if name in self.before]
+        # A folder changes with what is in it: that of the marks, and that of what is named anyway.
+        lost = [name for name in names if name not in marks and not (name == HERE and marks)]
         harm = {}
         if ran:
             harm["crash"] = f"ran code of the current folder: {', '.join(ran[:5])}"

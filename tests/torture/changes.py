@@ -17,6 +17,11 @@ from torture.commands import COMMANDS, N_EACH, kill
 from torture.kills import check_result
 from torture.tally import Tally
 
+DURING = "pictures removed, broken or replaced by folders during a command"
+BETWEEN = "pictures changed between a kill and the next try"
+LEFT = "files of a stopped command removed or cut before the next try"
+LINES = (DURING, BETWEEN, LEFT)
+
 
 def tallies(forks, jobs, effort, folder):
     yield pictures_during(forks, jobs, effort, folder)
@@ -66,7 +71,7 @@ def new_pictures(job, pictures):
 
 def pictures_during(forks, jobs, effort, folder):
     """The command stops with a sentence, or what could still be read is in the result and the rest in skipped.csv."""
-    tally = Tally("pictures removed, broken or replaced by folders during a command")
+    tally = Tally(DURING)
     dice = random.Random(2)
     pictures = folder / "changing"
     for name in (name for name in COMMANDS if jobs[name].pictures is not None):  # a fit only draws pictures
@@ -116,7 +121,7 @@ def _unlike(job, features, n_pictures):
 
 def pictures_between(forks, jobs, effort, folder):
     """Killed; then pictures change; then the same command says so, or its result is that of the changed pictures."""
-    tally = Tally("pictures changed between a kill and the next try")
+    tally = Tally(BETWEEN)
     dice = random.Random(3)
     pictures = folder / "changing"
     for name in ("cluster", "extract", "add"):
@@ -171,7 +176,7 @@ def cut(path):
 
 def results_between(forks, jobs, effort):
     """Killed; then something that it has left is lost or cut. The same command makes it anew, or says what is wrong."""
-    tally = Tally("files of a stopped command removed or cut before the next try")
+    tally = Tally(LEFT)
     dice = random.Random(4)
     for name in COMMANDS:
         job = jobs[name]

@@ -24,11 +24,13 @@ with atheris.instrument_imports(
 ):
     from torture.fuzzing import SECONDS_EACH, Fuzzing, last_input, limit_memory, note
     from torture.mutants import mutant
+    from torture.victims import HERE, Victims
 
 
 def main(folder, seconds, seed, *readers):
     folder = Path(folder)
     for reader in readers:
+        victims = Victims(folder / "victims")
         if not (pid := os.fork()):
             fuzz(folder, reader, seconds, seed)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -36,6 +38,8 @@ def main(folder, seconds, seed, *readers):
             os.kill(os.getpid(), -code)
         if code:
             sys.exit(code)
+        for kind, problem in victims.harm().items():  # since it looked last
+            note(folder / "work", reader, find=f"one of the last inputs: {problem}", kind=kind)
         note(folder / "work", reader, tried=last_input(folder / "work" / "last")[2])
 
 
@@ -59,6 +63,7 @@ def fuzz(folder, reader, seconds, seed):
             return data[:1] + mutant(rng, target.name, [data[1:]])[: max_size - 1]
         return data[:1] + atheris.Mutate(data[1:], max_size - 1)
 
+    os.chdir(folder / "victims" / HERE)
     limit_memory()
     options = [f"-max_total_time={max(1, int(float(seconds)))}", f"-timeout={SECONDS_EACH}", f"-seed={int(seed) + 1}"]
     options += ["-rss_limit_mb=0", "-max_len=100000", "-print_final_stats=0", "-verbosity=0"]

@@ -18,14 +18,27 @@ NOBODY = 65534
 PAGE = 4096
 
 
+KILLED, FAILED = "`{}` killed at", "`{}` with a full or failing disk or no permission at"
+DISKS = "disks of several sizes that fill up during a command, and then grow"
+PERMISSION = "write permission taken away during a command, and given back"
+
+
+def lines(effort):
+    at_writes = [f"{what.format(name)} {_which(effort)}" for name in COMMANDS for what in (KILLED, FAILED)]
+    return [*at_writes, DISKS, PERMISSION, *changes.LINES]
+
+
+def _which(effort):
+    return f"{'every' if effort.whole else 'some'} write, rename, sync or removal"
+
+
 def tallies(effort):
     with bench() as (forks, jobs, folder):
         for name in COMMANDS:
             if effort.wants(f"{name} kills"):
-                yield at_writes(forks, jobs[name], effort, f"`{name}` killed at", lambda n: "kill")
+                yield at_writes(forks, jobs[name], effort, KILLED.format(name), lambda n: "kill")
             if effort.wants(f"{name} errors"):
-                what = f"`{name}` with a full or failing disk or no permission at"
-                yield at_writes(forks, jobs[name], effort, what, errno)
+                yield at_writes(forks, jobs[name], effort, FAILED.format(name), errno)
         if effort.wants("disks"):
             yield full_disk(forks, jobs, effort, folder)
         if effort.wants("permission"):
@@ -39,7 +52,7 @@ def errno(n):
 
 
 def at_writes(forks, job, effort, what, kind):
-    tally = Tally(f"{what} {'every' if effort.whole else 'some'} write, rename, sync or removal")
+    tally = Tally(f"{what} {_which(effort)}")
     job.clear()
     n_writes = forks.run(job.arguments, fault=[COUNT, 0, [str(job.out.parent)]]).faults
     step = 1 if effort.whole else max(1, n_writes // SHORT_TRIES)
@@ -72,7 +85,7 @@ def finish(forks, job, why, tally, user=None):
 
 def full_disk(forks, jobs, effort, folder):
     """A disk of its own for the results, of several sizes, so that it is full at several stages; then it grows."""
-    tally = Tally("disks of several sizes that fill up during a command, and then grow")
+    tally = Tally(DISKS)
     for there in jobs_in(folder / "disk", folder):
         here = jobs[there.name]
         there.states = here.states
@@ -110,7 +123,7 @@ def _run(*command):
 
 def no_permission(forks, jobs, effort, folder):
     """Write permission is taken away during a command. Root may always write, so the command runs as somebody else."""
-    tally = Tally("write permission taken away during a command, and given back")
+    tally = Tally(PERMISSION)
     dice = random.Random(1)
     user = NOBODY if os.geteuid() == 0 else None
     for there in jobs_in(folder / "theirs", folder):

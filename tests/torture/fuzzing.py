@@ -7,6 +7,8 @@ dies, and whoever started it counts that. FOLDER/work has what was found (journa
 import faulthandler
 import hashlib
 import json
+import os
+import re
 import resource
 import signal
 import sys
@@ -21,9 +23,14 @@ import numpy as np
 from bitmosaic.errors import BitmosaicError
 from torture.mutants import mutant
 from torture.readers import targets
+from torture.shapes import Shape, any_shape, remove
+from torture.victims import HERE, Victims
 
 ALLOWANCE = 2**30  # bytes
 SECONDS_EACH = 20
+SHAPED = 1 / 15  # of the tries in a folder: something else than a file
+LOOK_EVERY = 50  # tries: whether other files are as they were
+NO_MEMORY = re.compile("bad_alloc|(un|not |cannot |failed to )allocate|allocation fail|out of memory", re.IGNORECASE)
 
 
 def keep(reader: str, last: Path) -> Path:
@@ -51,24 +58,55 @@ class Fuzzing:
     """Tries inputs on the targets of one reader, and writes down what they did."""
 
     def __init__(self, folder: Path, reader: str):
-        self.work = folder / "work"
+        self.work, self.victims = folder / "work", Victims(folder / "victims")
         self.targets = [target for target in targets(folder / "seeds") if target.reader == reader]
         self.reader, self.tried, self.seen = reader, 0, set()
+        remove(self.work / reader)  # one that died has left its shape there
         for target in self.targets:
             for content in target.contents:
                 target.attempt(content, self.work)  # a valid file is read
 
-    def attempt(self, number: int, content: bytes) -> None:
+    def shape(self, rng, number: int) -> Shape | None:
+        """Now and then, something to put where a file of a folder stands."""
+        target = self.targets[number]
+        if target.home is None or rng.random() >= SHAPED:
+            return None
+        return any_shape(rng, self.reader, target.name, self.victims.folder)
+
+    def attempt(self, number: int, content: bytes | Shape) -> None:
         target = self.targets[number]
         self.tried += 1
         head = json.dumps([self.reader, target.name, self.tried]).encode()
-        (self.work / "last").write_bytes(head + b"\n" + content)
+        shaped = isinstance(content, Shape)
+        (self.work / "last").write_bytes(head + b"\n" + (str(content).encode() if shaped else content))
         signal.alarm(SECONDS_EACH)  # nobody handles it: it ends the process, whatever that does
         problem = problem_of(lambda: target.attempt(content, self.work))
         signal.alarm(0)
+        self._tell(problem, "crash", content if shaped else target.name)
+        if shaped or self.tried % LOOK_EVERY == 0:
+            self.look(content if shaped else target.name)
+
+    def look(self, after) -> None:
+        """Whether anything was done to the files of others."""
+        for kind, problem in self.victims.harm().items():
+            self._tell(problem, kind, after)
+
+    def read_again(self) -> None:
+        """Valid files must be read as before, whatever was read since."""
+        for target in self.targets:
+            for content in target.contents:
+                signal.alarm(SECONDS_EACH)
+                try:
+                    target.attempt(content, self.work)
+                except Exception as error:
+                    self._tell(f"a valid file is no longer read: {_in_words(error)}", "wrong", target.name)
+                signal.alarm(0)
+
+    def _tell(self, problem: str | None, kind: str, what) -> None:
         if problem is not None and problem not in self.seen:
             self.seen.add(problem)
-            note(self.work, self.reader, find=f"{target.name} {keep(self.reader, self.work / 'last')}: {problem}")
+            kept = keep(self.reader, self.work / "last")
+            note(self.work, self.reader, find=f"{what} {kept}: {problem}", kind=kind)
 
 
 def problem_of(attempt) -> str | None:
@@ -77,16 +115,30 @@ def problem_of(attempt) -> str | None:
         warnings.simplefilter("always")
         try:
             attempt()
-        except BitmosaicError:
-            pass
         except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            ours = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames if "bitmosaic" in frame.filename]
-            return f"{type(error).__name__} at {' < '.join(reversed(ours[-3:]))}: {str(error)[:200]}"
+            if (cause := no_memory(error)) is not None:
+                return f"asked for more than {ALLOWANCE / 2**30:g} GB of memory: {_in_words(cause)}"
+            if not isinstance(error, BitmosaicError):
+                return _in_words(error)
     for warning in warned:
         if not issubclass(warning.category, UserWarning | ResourceWarning):
             return f"{warning.category.__name__} at {Path(warning.filename).name}:{warning.lineno}: {warning.message}"
     return None
+
+
+def no_memory(error: BaseException | None) -> BaseException | None:
+    """The error below this one that says that there was no memory: in one sentence or not, too much was asked for."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (not isinstance(error, BitmosaicError) and NO_MEMORY.search(str(error))):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _in_words(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames if "bitmosaic" in frame.filename]
+    return f"{type(error).__name__} at {' < '.join(reversed(ours[-3:]))}: {str(error)[:200]}"
 
 
 def limit_memory() -> None:
@@ -98,13 +150,16 @@ def main(folder, seconds, seed, *readers):
     faulthandler.enable()
     rng = np.random.default_rng(int(seed))
     fuzzings = [Fuzzing(Path(folder), reader) for reader in readers]
+    os.chdir(Path(folder) / "victims" / HERE)
     limit_memory()
     for fuzzing in fuzzings:
         end = time.monotonic() + float(seconds)
         while time.monotonic() < end:
             number = int(rng.integers(len(fuzzing.targets)))
             target = fuzzing.targets[number]
-            fuzzing.attempt(number, mutant(rng, target.name, target.contents))
+            fuzzing.attempt(number, fuzzing.shape(rng, number) or mutant(rng, target.name, target.contents))
+        fuzzing.read_again()
+        fuzzing.look("one of the last inputs")
         note(fuzzing.work, fuzzing.reader, tried=fuzzing.tried)
 
 

@@ -16,9 +16,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from torture.fuzzing import ALLOWANCE, SECONDS_EACH, keep, last_input
-from torture.readers import targets
+from torture.readers import READERS
 from torture.seeds import write_seeds
 from torture.tally import Tally
+from torture.victims import Victims
 
 TESTS = Path(__file__).parents[1]
 MOST_DEATHS = 5  # of one reader; more would say nothing new
@@ -39,6 +40,10 @@ GUIDANCE = (
 )
 
 
+def lines(_effort):
+    return [_tally(reader).what for reader in READERS]
+
+
 def tallies(effort):
     with tempfile.TemporaryDirectory(prefix="bitmosaic-hostile-") as folder:
         (Path(folder) / "seeds").mkdir()
@@ -46,8 +51,8 @@ def tallies(effort):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The number of clusters is not clear")
             write_seeds(Path(folder) / "seeds")
-        readers = list(dict.fromkeys(target.reader for target in targets(Path(folder) / "seeds")))
-        readers = list(filter(effort.wants, readers))
+        Victims(Path(folder) / "victims", Path(folder) / "seeds")
+        readers = list(filter(effort.wants, READERS))
         # Together they load bitmosaic once; in the long form a line of the table is there when its reader is done.
         for group in [[reader] for reader in readers] if effort.whole else [readers]:
             found = {reader: _tally(reader) for reader in group}
@@ -66,13 +71,20 @@ def _fuzz(folder, engine, seconds, found, other_each_time):
     left, seed, deaths = list(found), int(time.time()) if other_each_time else 0, 0
     while left and deaths < MOST_DEATHS:
         command = [sys.executable, "-m", f"torture.{engine}", str(folder), str(seconds), str(seed), *left]
-        places = [str(TESTS), str(TESTS / "images"), os.environ.get("PYTHONPATH", "")]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            cwd=TESTS,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
         journal, last = folder / "work" / "journal.jsonl", folder / "work" / "last"
         for note in map(json.loads, journal.read_text().splitlines() if journal.exists() else ()):
             if "find" in note:
-                found[note["reader"]].crashes.append(note["find"])
+                tally = found[note["reader"]]
+                {"loss": tally.losses, "wrong": tally.wrong, "crash": tally.crashes}[note["kind"]].append(note["find"])
             else:
                 found[note["reader"]].tried += note["tried"]
                 left.remove(note["reader"])
@@ -84,6 +96,15 @@ def _fuzz(folder, engine, seconds, found, other_each_time):
             found[reader].tried += tried
             found[reader].crashes.append(f"{name} {kept} {_last_words(done)}")
         last.unlink(missing_ok=True)
+
+
+def _environment():
+    """Whole paths to import from, and nothing that would keep processes from importing what lies in their folder."""
+    places = [str(TESTS), str(TESTS / "images"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    paths = os.pathsep.join(os.path.abspath(place) for place in places if place)
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONSAFEPATH", None)
+    return environment
 
 
 def _last_words(done):

@@ -12,11 +12,18 @@ MOST_IN_A_ROW = 4
 STAGES = {"fit": ["model.safetensors"], "tables": ["labels.npy", "codes.npy", "clusters.csv", "clusters.parquet"]}
 
 
+def lines(_effort):
+    """What its tallies tell of, in their order, without trying anything; so in each kind."""
+    return [f"`bitmosaic {name}` killed at random moments; then the same command finishes" for name in COMMANDS]
+
+
 def tallies(effort):
     dice = random.Random(0)
     with bench() as (forks, jobs, _):
-        for name in filter(effort.wants, COMMANDS):
-            tally = Tally(f"`bitmosaic {name}` killed at random moments; then the same command finishes")
+        for name, what in zip(COMMANDS, lines(effort), strict=True):
+            if not effort.wants(name):
+                continue
+            tally = Tally(what)
             while tally.tried < effort.kills:
                 rounds = dice.choice([1, 1, 2, MOST_IN_A_ROW])
                 in_a_row(forks, jobs[name], dice, min(rounds, effort.kills - tally.tried), tally)

@@ -23,6 +23,19 @@ AT_ONCE = 4
 NEAR, SPARSE = 60, 4  # steps at the beginning and the end, and of how many others one
 
 
+TWICE = "the same command twice at once: the second says who works there, the first finishes"
+OTHER = "`fit` into the folder of a running `cluster`, and the other way round: refused"
+GROWING = "`add` to a run that is being refitted, and the other way round: refused, or one after the other"
+STEPS = "`{}` stopped at its steps while the same command runs, then going on: both end well"
+CROWD = f"the same command {AT_ONCE} times at once: one finishes, the others say who, or find it done"
+STALE = "locks left by killed commands: no obstacle"
+EDITS = "edits in the explorer while a command works in the run: done, or told who works there"
+
+
+def lines(_effort):
+    return [TWICE, OTHER, GROWING, *map(STEPS.format, COMMANDS), CROWD, STALE, EDITS]
+
+
 def tallies(effort):
     dice = random.Random(5)
     times = 25 if effort.whole else 1
@@ -61,7 +74,7 @@ def says_who(said, started):
 
 
 def second_meets_first(forks, jobs, dice, times):
-    tally = Tally("the same command twice at once: the second says who works there, the first finishes")
+    tally = Tally(TWICE)
     for job in (jobs[name] for name in COMMANDS for _ in range(times)):
         first = stopped(forks, job, dice)
         second = forks.run(job.arguments)
@@ -79,7 +92,7 @@ def at_steps(forks, job, effort):
     Where that is between the system call that takes the lock and the one that says who has it, no name is expected, and
     least of all that of a process that was killed before.
     """
-    tally = Tally(f"`{job.name}` stopped at its steps while the same command runs, then going on: both end well")
+    tally = Tally(STEPS.format(job.name))
     places = [str(place) for place in job.places]
     job.clear()
     n_steps = forks.run(job.arguments, fault=[COUNT_ALL, 0, places]).faults
@@ -128,7 +141,7 @@ def until_stopped(pid):
 
 
 def other_command(forks, jobs, dice, times):
-    tally = Tally("`fit` into the folder of a running `cluster`, and the other way round: refused")
+    tally = Tally(OTHER)
     for one, other in (("cluster", "fit"), ("fit", "cluster")) * times:
         job = jobs[one]
         first = stopped(forks, job, dice)
@@ -145,7 +158,7 @@ def other_command(forks, jobs, dice, times):
 
 def add_and_refit(forks, jobs, dice, times):
     """Both change the same run: one waits for nobody, so the other is refused, or comes before or after it."""
-    tally = Tally("`add` to a run that is being refitted, and the other way round: refused, or one after the other")
+    tally = Tally(GROWING)
     refit = jobs["refit"]
     small = replace(refit, origin=jobs["add"].origin, arguments=(*refit.arguments[:2], "--clusters", 3))
     add = replace(small, arguments=("add", small.out, *jobs["add"].arguments[2:]))
@@ -169,7 +182,7 @@ def add_and_refit(forks, jobs, dice, times):
 
 
 def all_at_once(forks, jobs, times):
-    tally = Tally(f"the same command {AT_ONCE} times at once: one finishes, the others say who, or find it done")
+    tally = Tally(CROWD)
     for job in (jobs[name] for name in COMMANDS for _ in range(times)):
         job.clear()
         ends = [forks.wait(started) for started in [forks.start(job.arguments) for _ in range(AT_ONCE)]]
@@ -182,7 +195,7 @@ def all_at_once(forks, jobs, times):
 
 
 def stale(forks, jobs, dice, times):
-    tally = Tally("locks left by killed commands: no obstacle")
+    tally = Tally(STALE)
     for job in (jobs[name] for name in COMMANDS for _ in range(times)):
         job.clear()
         started = forks.start(job.arguments)
@@ -198,7 +211,7 @@ def stale(forks, jobs, dice, times):
 
 
 def edit(forks, jobs, dice, times):
-    tally = Tally("edits in the explorer while a command works in the run: done, or told who works there")
+    tally = Tally(EDITS)
     for _ in range(times):
         job = jobs["cluster"]
         first = stopped(forks, job, dice)

@@ -4,6 +4,7 @@ A reader that checks a length, a checksum or a header first never sees what dama
 taken apart here, changed inside, and put together again.
 """
 
+import base64
 import gzip
 import io
 import json
@@ -51,6 +52,15 @@ SHAPES = (
 DTYPES = (
     *("O", "|O", "<f8", ">f8", "<f4", "<f2", "<f16", "<c16", "|b1", "|u1", "<i8", ">u8", "<U0", "<U9", "|S0", "|S7"),
     *("|V0", "|V8", "<M8[s]", "<m8", "<M8", "", "x", "f8,f8", "(2,3)f4", "(9999999,9999999)f8", "<U999999999"),
+)
+
+
+# 2 GB of zeros, which bzip2 unpacks at once.
+BOMB = zlib.decompress(
+    base64.b85decode(
+        "c-nJ{%CIzaj8qGb<l}sFpE17Af#CoH1BU{GL4&WG(*o6%Tn*Dl<wxa5<wxa5<p;BT!-f|;j3P@N8i4XFU=?RrHJ5ozRNM%}kKTDK=Ms`GPBnG_0"
+        "F05!yZ"
+    )
 )
 
 
@@ -185,16 +195,29 @@ def changed_zip(rng, content):
         members[str(rng.choice(["../up.npy", "/etc/x.png", "labels.npy", "paths.npy", "\x00.npy", ""]))] = members[
             chosen
         ]
+    if bomb := rng.random() < 0.03:
+        members = {chosen: BOMB}
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED if rng.random() < 0.5 else zipfile.ZIP_STORED) as made:
+    packed = zipfile.ZIP_STORED if bomb or rng.random() < 0.5 else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(out, "w", packed) as made:
         for name, data in members.items():
             made.writestr(name, data)
     content = bytearray(out.getvalue())
-    if rng.random() < 0.5:  # sizes in the central directory, of which there is one entry for each member
+    if bomb:
+        _say_bzip2(content)
+    elif rng.random() < 0.5:  # sizes in the central directory, of which there is one entry for each member
         entry = [match.start() for match in re.finditer(rb"PK\x01\x02", content)][rng.integers(len(members))]
         field = entry + int(rng.choice([8, 10, 16, 20, 24, 28, 30, 38, 42]))
         content[field : field + 4] = (INTEGERS[rng.integers(len(INTEGERS))] % 2**32).to_bytes(4, "little")
     return bytes(content)
+
+
+def _say_bzip2(content):
+    """Let the only member of a .zip, which is stored, be one of bzip2, and of a size that nobody minds."""
+    for mark, method, size in ((b"PK\x03\x04", 8, 22), (b"PK\x01\x02", 10, 24)):
+        at = content.find(mark)
+        content[at + method : at + method + 2] = zipfile.ZIP_BZIP2.to_bytes(2, "little")
+        content[at + size : at + size + 4] = (1000).to_bytes(4, "little")
 
 
 def changed_tar(rng, content):

@@ -8,23 +8,28 @@ from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import numpy as np
 
-from bitmosaic import HSIC, BinaryKMeans, pipeline
+from bitmosaic import HSIC, BinaryKMeans, checkpoint, pipeline
 from bitmosaic.bench.cifar import read_cifar
 from bitmosaic.cli import _print_run
-from bitmosaic.errors import InvalidDataError
+from bitmosaic.errors import BitmosaicError, InvalidDataError
 from bitmosaic.explorer.pages import Pages
+from bitmosaic.explorer.report import write_report
 from bitmosaic.exports.kinds import KINDS, export
 from bitmosaic.features.onnx import OnnxExtractor
 from bitmosaic.images import open_images, quiet
+from bitmosaic.images.decode import cause_of
 from bitmosaic.run import Run
 from bitmosaic.searching import search
 from bitmosaic.views import read_rows, read_views
-from torture.seeds import EXTRACTED, extract_from, fit_kept_in
+from torture.seeds import EXTRACTED, cluster_into, extract_from, fit_kept_in
+from torture.shapes import Shape, copy_as_it_is, remove
 
 SAMPLE = 8  # rows and pictures that are looked at
+OUT_OF_MEMORY = cause_of(MemoryError())
 
 
 def read_model(path):
@@ -84,6 +89,36 @@ def read_run(folder):
         pipeline.evaluate(run, labels)
 
 
+def use_run(folder):
+    """As read_run; then what takes too long to do it for every mutant."""
+    told = None
+    for use in (read_run, report_run, predict_with_run, grow_with_run):
+        try:
+            use(folder)
+        except BitmosaicError as error:  # what one of them refuses, another may not
+            told = error
+    if told is not None:
+        raise told
+
+
+def report_run(folder):
+    with redirect_stdout(TextIOWrapper(BytesIO(), "utf-8")):
+        _print_run(Run(folder), True)
+    write_report(Run(folder), folder.with_name("report.html"))
+
+
+def predict_with_run(folder):
+    pipeline.predict(Run(folder), _pictures_for(folder), folder / "predicted")
+
+
+def grow_with_run(folder):
+    pipeline.add(Run(folder), _pictures_for(folder))
+
+
+def _pictures_for(folder):
+    return folder.parents[1] / "seeds" / EXTRACTED
+
+
 def read_pictures(path):
     source = open_images(path)
     for batch in source.batches(4, max_side=64, n_threads=1):
@@ -92,6 +127,8 @@ def read_pictures(path):
             assert max(image.shape) <= 64
         for _, skipped in batch.skipped:
             assert "\n" not in skipped.cause
+            if skipped.cause == OUT_OF_MEMORY:
+                raise MemoryError(skipped.cause)
         if batch.positions.size and batch.positions[-1] > SAMPLE:
             break
     len(source), source.labels(), source.fingerprint(0)
@@ -113,6 +150,12 @@ def grow_run(folder):
         pipeline.refit(Run(copy))
 
 
+def go_on_with_run(folder):
+    """What was stopped while it was extracted goes on to its end, with a checkpoint after every iteration."""
+    with copied(folder, "going on") as copy, patch.multiple(checkpoint, EVERY=0.0, COST=0.0):
+        cluster_into(_pictures_for(folder), copy)
+
+
 def go_on_with_fit(folder):
     with copied(folder, "kept") as copy:
         fit_kept_in(copy)
@@ -127,7 +170,7 @@ def go_on_with_extraction(folder):
 def copied(folder, name):
     """A copy to work in: what goes on with a folder changes it."""
     with TemporaryDirectory(dir=folder.parent) as place:
-        yield Path(shutil.copytree(folder, Path(place) / name))
+        yield copy_as_it_is(folder, Path(place) / name)
 
 
 # By the name of the folder with its seeds. For a folder one file is changed at a time, for the others the file itself.
@@ -145,15 +188,22 @@ FOLDERS = {
     "parts folder": read_views_from,
     "grown run": read_run,
     "growing run": grow_run,
+    "stopped run": go_on_with_run,
     "checkpoint": go_on_with_fit,
     "extraction": go_on_with_extraction,
 }
+KINDS_OF_VIEWS = ("h5", "mat", "npy", "npz", "parquet", "v73.mat")  # each a line of its own
+READERS = (
+    *(f"{what} .{kind}" for what in FILES for kind in KINDS_OF_VIEWS if what == "views file"),
+    *(what for what in (*FILES, *FOLDERS) if what != "views file"),
+)
+SHAPED = {"run": use_run, "grown run": use_run}  # where more is done with what meets a shape
 # What of a run is read back; the rest is for people.
 RUN_FILES = (
     *("manifest.json", "codes.npy", "labels.npy", "distances.npy", "model.safetensors", "edits.jsonl", "map.npz"),
     *("duplicates.npz", "thumbnails.sqlite", "true.csv", "true.npy", "pinned.npy"),
 )
-RUN_FOLDERS = ("views/", "additions/", ".refit/")
+RUN_FOLDERS = ("views/", "additions/", ".refit/", ".views.extracting/")
 
 
 @dataclass
@@ -166,8 +216,11 @@ class Target:
     read: Callable[[Path], None]
     home: Path | None = None  # the folder in which it stands
 
-    def attempt(self, content: bytes, work: Path) -> None:
+    def attempt(self, content: bytes | Shape, work: Path) -> None:
         """Read `content` where a file of this kind stands."""
+        if isinstance(content, Shape):
+            self._meet(content, work / self.reader)
+            return
         if self.home is None:
             (work / self.name).write_bytes(content)
             self.read(work / self.name)
@@ -180,6 +233,16 @@ class Target:
             self.read(folder)
         finally:
             shutil.copy(self.home / self.name, folder / self.name)
+
+    def _meet(self, shape: Shape, folder: Path) -> None:
+        """Let a reader go to a folder with this shape in it; whatever it does there, the folder is made anew."""
+        remove(folder)
+        copy_as_it_is(self.home, folder)
+        try:
+            shape.put(folder)
+            SHAPED.get(self.reader, self.read)(folder)
+        finally:
+            remove(folder)
 
 
 def targets(seeds: Path) -> list[Target]:
@@ -199,4 +262,5 @@ def targets(seeds: Path) -> list[Target]:
             below = name.startswith(RUN_FOLDERS) and path.suffix not in (".csv", ".png", ".jpg", ".parquet")
             if not what.endswith("run") or name in RUN_FILES or below or path.name == "known.csv":
                 found.append(Target(what, name, [path.read_bytes()], read, home))
+    assert {target.reader for target in found} == set(READERS)
     return found

@@ -42,7 +42,7 @@ def write_seeds(folder: Path) -> None:
     """Files by reader, in folders called as the readers are (see readers.py)."""
     for write in (_models, _run, _views_folder, _parts_folder, _views_files, _pictures, _archives, _others):
         write(folder)
-    for write in (_checkpoint, _extraction, _grown):
+    for write in (_checkpoint, _extraction, _stopped, _grown):
         write(folder)
 
 
@@ -101,6 +101,17 @@ def _extraction(folder):
 
 def extract_from(pictures, out, progress=quiet):
     extraction.extract_views(pictures, out, ("ch", "cm"), max_side=16, progress=progress)
+
+
+def _stopped(folder):
+    """A run that was stopped after the second batch of its extraction."""
+    with patch.object(extraction, "BATCH", 4), suppress(KeyboardInterrupt):
+        cluster_into(folder / EXTRACTED, folder / "stopped run", stop_at(extraction.STAGE, 8))
+    assert (folder / "stopped run" / ".views.extracting" / "state.json").exists()
+
+
+def cluster_into(pictures, out, progress=quiet):
+    pipeline.cluster(pictures, out, 2, views=("ch",), max_side=16, progress=progress)
 
 
 def stop_at(wanted, least):

@@ -45,6 +45,24 @@ PATHS = [
 ]
 
 
+ATTACKS = "requests that attack the explorer"
+SLOW = "slow clients of the explorer"
+INTERRUPTS = "Ctrl-C amid clients of the explorer"
+
+
+def lines(effort):
+    return [ATTACKS, _load(effort), SLOW, INTERRUPTS]
+
+
+def _load(effort):
+    memory = "" if effort.whole else ", its memory not looked at"  # in a second, a server is not warm
+    return f"requests of {_n_clients(effort)} clients at once, twice for {effort.seconds:.0f} s{memory}"
+
+
+def _n_clients(effort):
+    return N_CLIENTS if effort.whole else 100
+
+
 def tallies(effort):
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
@@ -63,7 +81,7 @@ def tallies(effort):
 
 
 def attacked(run, effort):
-    tally = Tally("requests that attack the explorer")
+    tally = Tally(ATTACKS)
     before, routes = _hashes(run), tuple(make_app(Pages(Run(run))).routes)
     with exploring(run, tally) as (_, port):
         target = Target(port, _token(port), routes)
@@ -113,9 +131,7 @@ def _drawn(strategy, attempt, batch):
 
 def crowded(run, effort):
     """Three loads, of which the first one warms up; then slow clients of the same server."""
-    n_clients = N_CLIENTS if effort.whole else 100
-    load = Tally(f"requests of {n_clients} clients at once, twice for {effort.seconds:.0f} s")
-    slow = Tally("slow clients of the explorer")
+    n_clients, load, slow = _n_clients(effort), Tally(_load(effort)), Tally(SLOW)
     with exploring(run, slow, "" if effort.whole else SHORT_OF_PATIENCE) as (process, port):
         token, target = _token(port), Target(port, "", ())
         expected = {path: _body(target, path) for path in SAME}
@@ -127,7 +143,7 @@ def crowded(run, effort):
             memory.append(_resident(process.pid))
         if _edits(run) != edits:
             load.losses.append(f"{_edits(run)} edits stand in the log, {edits} were confirmed")
-        if effort.whole and memory[2] > memory[1] + MOST_GROWTH:  # in a second, a server is not warm
+        if effort.whole and memory[2] > memory[1] + MOST_GROWTH:
             load.crashes.append(f"memory grows: {memory} MB after each load")
         if {path: _body(target, path) for path in SAME} != expected:
             load.wrong.append("answers differ after the load")
@@ -143,7 +159,7 @@ def crowded(run, effort):
 
 def interrupted(run, effort):
     """Ctrl-C while some ask and others dawdle: it ends soon, quietly, and what was confirmed is there."""
-    tally = Tally("Ctrl-C amid clients of the explorer")
+    tally = Tally(INTERRUPTS)
     for _ in range(10 if effort.whole else 1):
         (run / "edits.jsonl").unlink(missing_ok=True)
         with ExitStack() as stack:

@@ -17,7 +17,14 @@ import traceback
 from pathlib import Path
 
 COUNT, COUNT_ALL, STOP = "count", "count all", "stop"
-CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")  # events of Python's audit
+# Events of Python's audit, and where they tell the folder that a relative path begins in, as shutil.rmtree gives it.
+CHANGES = {
+    "os.rename": slice(2, 3),
+    "os.mkdir": slice(2, 3),
+    "os.remove": slice(1, 2),
+    "os.rmdir": slice(1, 2),
+    "os.truncate": slice(0),
+}
 LOOKS = ("os.listdir", "os.scandir", "fcntl.flock")
 
 
@@ -119,7 +126,9 @@ def install(kind, n, places):
     def audit(event, values):
         if event == "open" and (stepwise or (isinstance(values[2], int) and values[2] & (os.O_WRONLY | os.O_RDWR))):
             meet(values[0])
-        elif event in CHANGES or (stepwise and event in LOOKS):
+        elif event in CHANGES:
+            meet(_below(values[0], *values[CHANGES[event]]))
+        elif stepwise and event in LOOKS:
             meet(_path(values[0]))
 
     class Raw(io.FileIO):
@@ -158,6 +167,12 @@ def install(kind, n, places):
     if stepwise:
         os.stat = stat_
     sys.addaudithook(audit)
+
+
+def _below(where, folder=-1):
+    """A path that is relative to an open folder, where one is given."""
+    path = _path(where)
+    return path if folder == -1 else os.path.join(_path(folder), os.fsdecode(path))
 
 
 def _path(where):

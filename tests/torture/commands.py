@@ -142,6 +142,8 @@ class Job:
     @property
     def times_done(self):
         """How often it has come to its end, as far as that can be told."""
+        if self.name == "add":
+            return int((self.out / "additions" / "0001").exists())
         if self.name != "refit":
             return int(self.left() == self.states[1])
         return len(json.loads((self.out / "manifest.json").read_text()).get("refits", ()))

@@ -19,7 +19,17 @@ from PIL import Image
 
 from bitmosaic import files
 from bitmosaic.errors import BusyFolderError, UnwritableFileError
-from bitmosaic.files import LOCK, beside, locked, new_folder, remove_unfinished, result_file, whole_file, write_whole
+from bitmosaic.files import (
+    LOCK,
+    beside,
+    locked,
+    new_folder,
+    remove,
+    remove_unfinished,
+    result_file,
+    whole_file,
+    write_whole,
+)
 from small_disk import largest_file
 
 HOLD = """
@@ -175,6 +185,19 @@ def test_a_folder_that_was_left_unfinished_goes_and_one_that_is_being_filled_sta
         assert sorted(tmp_path.iterdir()) == sorted([filled, tmp_path / "file", tmp_path / "dear"])
     remove_unfinished(tmp_path)
     assert sorted(tmp_path.iterdir()) == [tmp_path / "dear", tmp_path / "file"]
+
+
+def test_what_is_removed_is_waited_for_by_nobody_and_leads_nowhere(tmp_path):
+    (tmp_path / "dear").mkdir()
+    (tmp_path / "dear" / "file").touch()
+    (tmp_path / "folder" / "below").mkdir(parents=True)
+    os.mkfifo(tmp_path / "folder" / "below" / "pipe")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "dear")
+    for name in ("folder", "pipe", "link", "nothing"):
+        remove(tmp_path / name)
+        remove(tmp_path / name, gently=True)
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "dear", tmp_path / "dear" / "file"]
 
 
 def test_where_files_cannot_be_locked_only_what_is_old_was_left(tmp_path, monkeypatch):

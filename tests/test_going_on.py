@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -219,6 +220,16 @@ def test_what_is_gone_from_a_run_is_made_again_and_the_same(views, tmp_path):
         assert pipeline.fit(views, tmp_path / "run", 3).complete
         assert all((whole.folder / name).read_bytes() == bytes_ for name, bytes_ in content.items())
         assert (kept.stat().st_mtime_ns == before) == (gone != "model.safetensors")
+
+
+def test_a_pipe_where_views_are_to_be_is_waited_for_by_nobody(folder, views, tmp_path):
+    with pytest.raises(Stop):
+        extraction.extract_views(folder, tmp_path / "again", VIEWS, progress=stop_at("writing features (MB)"))
+    work = tmp_path / ".again.extracting"
+    shutil.rmtree(work / "views")
+    os.mkfifo(work / "views")
+    extraction.extract_views(folder, tmp_path / "again", VIEWS)
+    assert (tmp_path / "again" / "ch.npy").read_bytes() == (views / "ch.npy").read_bytes()
 
 
 def test_an_extraction_that_has_lost_its_manifest_is_not_read_as_other_views(folder, views, tmp_path):

@@ -6,7 +6,6 @@ takes it up goes on from what was extracted.
 
 import csv
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -39,6 +38,7 @@ from bitmosaic.files import (
     copy_whole,
     locked,
     refuse_links,
+    remove,
     remove_unfinished,
     sync_folder,
     write_json,
@@ -93,7 +93,7 @@ def add_to(run: Run, src: Any, update: bool, n_threads: int | None, strict: bool
         if entry.is_file() and entry.name != RECIPE:
             entry.unlink()
     if new.views is None:
-        shutil.rmtree(work)
+        remove(work)
         return Added(run, None, 0, new.known, new.skipped, {}, drift_of(run), new.recognises)
     progress("encoding and assigning", 0, new.views.n_rows)
     facts, sizes = _write_addition(run, work, new.views, update, n_threads)
@@ -140,9 +140,9 @@ def _new_pictures(run: Run, src: Any, work: Path, n_threads: int | None, strict:
 
     if job.out.exists() and not _has_all(job):
         with writing(job.out):
-            shutil.rmtree(job.out)
+            remove(job.out)
     if job.out.exists():
-        shutil.rmtree(job.work_folder, ignore_errors=True)
+        remove(job.work_folder, gently=True)
     else:
         with job.working() as folder:
             made = job.extract(folder, known.pictures, n_threads, strict, progress)
@@ -244,7 +244,7 @@ def _new_views(run: Run, src: Any, work: Path, n_threads: int | None, strict: bo
         return _New(None, len(same), 0, source, fingerprint, known.of_base and digests is not None)
     out = work / "views"
     with writing(out):
-        shutil.rmtree(out, ignore_errors=True)
+        remove(out, gently=True)
     kept = views if len(new) == views.n_rows else picked(views, new)
     write_views(out, kept)
     if digests is not None:

@@ -10,7 +10,6 @@ import io
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from bitmosaic.digests import KnownPictures, digests_of
 from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError
 from bitmosaic.extraction_work import Work
 from bitmosaic.features import HAND_MADE, Extractor, extract, extractor
-from bitmosaic.files import locked, refuse_links, sync_folder, write_json, write_whole, writing
+from bitmosaic.files import locked, refuse_links, remove, sync_folder, write_json, write_whole, writing
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.reading import read_json, read_lines
 from bitmosaic.threads import ahead
@@ -205,7 +204,7 @@ class Extraction:
         """The views if they are there already, None if not. What was made in another way is refused."""
         if (done := finished(self.out)) is None:
             return None
-        shutil.rmtree(self.work_folder, ignore_errors=True)
+        remove(self.work_folder, gently=True)
         if done != self.recipe:
             raise InvalidDataError(
                 f"A views folder is made from one source in one way; {self.out} was made "
@@ -266,7 +265,7 @@ class Extraction:
     def check_some(self, n_rows: int, skipped: Sequence[tuple[str, str]]) -> None:
         if n_rows == 0:
             causes = "; ".join(f"{display_path(path)}: {cause}" for path, cause in skipped[:3])
-            shutil.rmtree(self.work_folder, ignore_errors=True)
+            remove(self.work_folder, gently=True)
             raise InvalidDataError(f"At least one picture must be readable; none of {len(self.source)} was ({causes}).")
 
     def publish(self, made: Extracted) -> None:
@@ -281,7 +280,7 @@ class Extraction:
                 self.out.rmdir()  # empty, as `finished` has seen
             made.whole.rename(self.out)
             sync_folder(self.out.parent)
-        shutil.rmtree(self.work_folder, ignore_errors=True)
+        remove(self.work_folder, gently=True)
 
 
 def check_labels(source: ImageSource, labels: str | None) -> None:

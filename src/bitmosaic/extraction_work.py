@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,7 +10,7 @@ import numpy as np
 
 from bitmosaic.digests import FILE as DIGESTS
 from bitmosaic.digests import SIZE
-from bitmosaic.files import LOCK, megabytes, whole_file, write_json, writing
+from bitmosaic.files import LOCK, megabytes, remove, whole_file, write_json, writing
 from bitmosaic.images import ImageSource, Progress
 from bitmosaic.reading import read_json
 from bitmosaic.views import Views, write_views
@@ -117,7 +116,7 @@ class Work:
         whole = self.folder / "views"
         with writing(whole):
             if whole.exists():
-                shutil.rmtree(whole)
+                remove(whole)
         write_views(
             whole,
             views,

@@ -10,7 +10,7 @@ import shutil
 import socket
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,15 +51,28 @@ def remove_unfinished(folder, below: bool = True) -> None:
     for path in Path(folder).glob(f"**/{_UNFINISHED}" if below else _UNFINISHED):
         with suppress(OSError):
             if path.is_symlink():
-                path.unlink()
+                remove(path)
                 continue
             descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
             try:
                 taken = _take(descriptor)
                 if taken or (taken is None and time.time() - os.fstat(descriptor).st_mtime > _LEFT_FOR_GOOD):
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    remove(path)
             finally:
                 os.close(descriptor)
+
+
+def remove(path, gently: bool = False) -> None:
+    """Whatever stands at a path goes, with all below it; of a link, the link alone. `gently`: what cannot go stays.
+
+    shutil.rmtree would wait for a pipe.
+    """
+    path = Path(path)
+    with suppress(OSError) if gently else nullcontext():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=gently)
+        else:
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

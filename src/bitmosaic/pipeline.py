@@ -1,6 +1,5 @@
 """READ FIRST: images -> features -> codes -> clusters -> run, as a few calls."""
 
-import shutil
 import time
 import warnings
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from bitmosaic.extraction import (
     view_specs,
 )
 from bitmosaic.features import extract as extract_features
-from bitmosaic.files import copy_whole, locked, remove_unfinished, write_whole, writing
+from bitmosaic.files import copy_whole, locked, remove, remove_unfinished, write_whole, writing
 from bitmosaic.hsic import HSIC
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.metrics import clustering_scores
@@ -196,7 +195,7 @@ def _cluster_views(run, table, pictures, model, progress, client):
             try:
                 fit_on(checkpoint=run.folder / CHECKPOINT if client is None else None)
             except StaleCheckpointError:  # after an upgrade, on another processor, or damaged
-                shutil.rmtree(run.folder / CHECKPOINT)
+                remove(run.folder / CHECKPOINT)
                 fit_on(checkpoint=run.folder / CHECKPOINT)
         model.save(run.folder / "model.safetensors")
         weights = dict(zip(model.view_names_, model.view_weights_.round(4).tolist(), strict=True))
@@ -204,7 +203,7 @@ def _cluster_views(run, table, pictures, model, progress, client):
         if model.cluster_counts_ is not None:
             facts["how_many"] = write_counts(run, model.cluster_counts_)
         run.finish("fit", time.perf_counter() - start, **facts)
-    shutil.rmtree(run.folder / CHECKPOINT, ignore_errors=True)
+    remove(run.folder / CHECKPOINT, gently=True)
     if not run.done("tables"):
         start = time.perf_counter()
         facts = write_results(run, table)

@@ -4,12 +4,11 @@ Once all are made, a mark says so. From then on whoever opens the folder first p
 with that where a process died: half old and half new is never read.
 """
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from bitmosaic.errors import UnwritableFileError
-from bitmosaic.files import locked, refuse_links, sync_folder, write_whole, writing
+from bitmosaic.files import locked, refuse_links, remove, sync_folder, write_whole, writing
 
 READY, GONE, REPLACED = ".ready", ".gone", ".replaced"  # in the hidden folder
 
@@ -46,13 +45,13 @@ def publish(folder: Path, work: Path, names: Sequence[str]) -> None:
                 if place.is_dir():  # a folder cannot be replaced in one step
                     place.rename(work / REPLACED)
                 new.replace(place)
-                shutil.rmtree(work / REPLACED, ignore_errors=True)
+                remove(work / REPLACED, gently=True)
             elif gone.exists():
-                shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
+                remove(place)
                 gone.unlink()
         sync_folder(folder)
         (work / READY).unlink()
-    shutil.rmtree(work, ignore_errors=True)
+    remove(work, gently=True)
 
 
 def finish_publishing(folder: Path, work: Path, names: Sequence[str]) -> None:

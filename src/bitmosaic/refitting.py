@@ -8,7 +8,6 @@ import csv
 import hashlib
 import io
 import json
-import shutil
 import time
 import warnings
 from dataclasses import dataclass
@@ -24,7 +23,16 @@ from bitmosaic.constraints import Constraints
 from bitmosaic.edits import FILE as EDITS
 from bitmosaic.edits import Edited, EditLog, in_force, new_log
 from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, ParameterError, StaleCheckpointError
-from bitmosaic.files import copy_whole, locked, make_folder, refuse_links, remove_unfinished, write_whole, writing
+from bitmosaic.files import (
+    copy_whole,
+    locked,
+    make_folder,
+    refuse_links,
+    remove,
+    remove_unfinished,
+    write_whole,
+    writing,
+)
 from bitmosaic.hsic import HSIC
 from bitmosaic.images import Progress, quiet
 from bitmosaic.lineage import NEW_ROW, Lineage, match_clusters
@@ -97,7 +105,7 @@ def refit(
             pictures = RunPictures(successor, None, progress)
             sheets = draw_clusters(successor, successor.views, pictures, progress) if pictures.available else 0
             successor.finish("pictures", time.perf_counter() - start, sheets=sheets)
-        shutil.rmtree(successor.folder / CHECKPOINT, ignore_errors=True)
+        remove(successor.folder / CHECKPOINT, gently=True)
         announce(successor.folder, RENEWED)
         settle(run.folder)
     return Refitted(Run(run.folder), lineage, len(before.pinned))
@@ -185,7 +193,7 @@ class Successor(Run):
                 if manifest.get("request") != request:
                     raise InvalidDataError("another refit")
             except BitmosaicError:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove(folder, gently=True)
                 manifest = _begun(run, request)
             folder.mkdir(exist_ok=True)
         successor = cls(run, manifest)
@@ -244,7 +252,7 @@ def _fit(
     try:
         model.fit(views, progress=report, checkpoint=checkpoint, **start)
     except StaleCheckpointError:  # after an upgrade, on another processor, or damaged
-        shutil.rmtree(checkpoint)
+        remove(checkpoint)
         model.fit(views, progress=report, checkpoint=checkpoint, **start)
     weights = dict(zip(model.view_names_, model.view_weights_.round(4).tolist(), strict=True))
     return model, facts | {"view_weights": weights, "iterations": model.n_iter_}

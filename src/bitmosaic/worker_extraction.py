@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from itertools import islice
@@ -23,7 +22,7 @@ from bitmosaic.errors import (
     ParameterError,
 )
 from bitmosaic.extraction import DEFAULT_VIEWS, STAGE, Extracted, Extraction, ViewSpec
-from bitmosaic.files import make_folder, remove_unfinished, sync_folder, whole_file, writing
+from bitmosaic.files import make_folder, remove, remove_unfinished, sync_folder, whole_file, writing
 from bitmosaic.images import ImageSource, Progress, display_path, quiet
 from bitmosaic.images.files import FileSource
 from bitmosaic.picture_part import Job, Part, make_part
@@ -106,7 +105,7 @@ def _begun(folder: Path, recipe: dict[str, Any], size: int) -> Path:
     whole = folder / f"parts-{hashlib.sha256(json.dumps([recipe, size]).encode()).hexdigest()[:16]}"
     for other in folder.glob("parts-*"):
         if other != whole:
-            shutil.rmtree(other, ignore_errors=True)
+            remove(other, gently=True)
     for file in folder.glob("running-*"):  # of a process that was killed
         file.unlink()
     make_folder(whole / "parts")

@@ -22,7 +22,7 @@ with atheris.instrument_imports(
     exclude=[*KERNELS, "bitmosaic.features"],
     enable_loader_override=False,
 ):
-    from torture.fuzzing import SECONDS_EACH, Fuzzing, last_input, limit_memory, note
+    from torture.fuzzing import SECONDS_EACH, Fuzzing, last_input, limit_memory, note, tell_where
     from torture.mutants import mutant
     from torture.victims import HERE, Victims
 
@@ -32,7 +32,7 @@ def main(folder, seconds, seed, *readers):
     for reader in readers:
         victims = Victims(folder / "victims")
         if not (pid := os.fork()):
-            fuzz(folder, reader, seconds, seed)
+            fuzz(folder, reader, seconds, seed, victims)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if code < 0:
             os.kill(os.getpid(), -code)
@@ -43,9 +43,10 @@ def main(folder, seconds, seed, *readers):
         note(folder / "work", reader, tried=last_input(folder / "work" / "last")[2])
 
 
-def fuzz(folder, reader, seconds, seed):
+def fuzz(folder, reader, seconds, seed, victims):
     """Try inputs of this reader until the time is over, and with it the process."""
-    fuzzing = Fuzzing(folder, reader)
+    tell_where()
+    fuzzing = Fuzzing(folder, reader, victims)
     corpus = folder / "corpus" / reader
     corpus.mkdir(parents=True, exist_ok=True)
     for number, target in enumerate(fuzzing.targets):

@@ -23,12 +23,12 @@ import numpy as np
 from bitmosaic.errors import BitmosaicError
 from torture.mutants import mutant
 from torture.readers import targets
-from torture.shapes import Shape, any_shape, remove
+from torture.shapes import Shape, any_shape, first_shapes, remove
 from torture.victims import HERE, Victims
 
 ALLOWANCE = 2**30  # bytes
 SECONDS_EACH = 20
-SHAPED = 1 / 15  # of the tries in a folder: something else than a file
+SHAPED = 0.5  # of the time in a folder: something else than a file; such tries take long
 LOOK_EVERY = 50  # tries: whether other files are as they were
 NO_MEMORY = re.compile("bad_alloc|(un|not |cannot |failed to )allocate|allocation fail|out of memory", re.IGNORECASE)
 
@@ -57,8 +57,10 @@ def note(work: Path, reader: str, **facts) -> None:
 class Fuzzing:
     """Tries inputs on the targets of one reader, and writes down what they did."""
 
-    def __init__(self, folder: Path, reader: str):
-        self.work, self.victims = folder / "work", Victims(folder / "victims")
+    def __init__(self, folder: Path, reader: str, victims: Victims):
+        self.work, self.victims = folder / "work", victims
+        self.seconds, self.shaped_seconds = 0.0, 0.0
+        self.first = first_shapes(reader, victims.folder)
         self.targets = [target for target in targets(folder / "seeds") if target.reader == reader]
         self.reader, self.tried, self.seen = reader, 0, set()
         remove(self.work / reader)  # one that died has left its shape there
@@ -67,10 +69,12 @@ class Fuzzing:
                 target.attempt(content, self.work)  # a valid file is read
 
     def shape(self, rng, number: int) -> Shape | None:
-        """Now and then, something to put where a file of a folder stands."""
+        """As often as there is time for it, something to put where a file of a folder stands."""
         target = self.targets[number]
-        if target.home is None or rng.random() >= SHAPED:
+        if target.home is None or self.shaped_seconds > SHAPED * self.seconds:
             return None
+        if self.first:
+            return self.first.pop(rng.integers(len(self.first)))
         return any_shape(rng, self.reader, target.name, self.victims.folder)
 
     def attempt(self, number: int, content: bytes | Shape) -> None:
@@ -79,12 +83,15 @@ class Fuzzing:
         head = json.dumps([self.reader, target.name, self.tried]).encode()
         shaped = isinstance(content, Shape)
         (self.work / "last").write_bytes(head + b"\n" + (str(content).encode() if shaped else content))
+        begun = time.monotonic()
         signal.alarm(SECONDS_EACH)  # nobody handles it: it ends the process, whatever that does
         problem = problem_of(lambda: target.attempt(content, self.work))
         signal.alarm(0)
         self._tell(problem, "crash", content if shaped else target.name)
         if shaped or self.tried % LOOK_EVERY == 0:
             self.look(content if shaped else target.name)
+        self.seconds += time.monotonic() - begun
+        self.shaped_seconds += time.monotonic() - begun if shaped else 0
 
     def look(self, after) -> None:
         """Whether anything was done to the files of others."""
@@ -146,10 +153,17 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + ALLOWANCE, used + ALLOWANCE))
 
 
-def main(folder, seconds, seed, *readers):
+def tell_where() -> None:
+    """Whoever dies, also for want of time, says where."""
     faulthandler.enable()
+    faulthandler.register(signal.SIGALRM, chain=True)
+
+
+def main(folder, seconds, seed, *readers):
+    tell_where()
     rng = np.random.default_rng(int(seed))
-    fuzzings = [Fuzzing(Path(folder), reader) for reader in readers]
+    victims = Victims(Path(folder) / "victims")
+    fuzzings = [Fuzzing(Path(folder), reader, victims) for reader in readers]
     os.chdir(Path(folder) / "victims" / HERE)
     limit_memory()
     for fuzzing in fuzzings:

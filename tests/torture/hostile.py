@@ -109,4 +109,6 @@ def _environment():
 
 def _last_words(done):
     how = f"died of {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"ended with {done.returncode}"
-    return f"{how}: {' | '.join(done.stderr.splitlines()[-12:])[:800]}"
+    _, where, calls = done.stderr.rpartition("(most recent call first):")
+    said = calls.splitlines()[:12] if where else done.stderr.splitlines()[-12:]
+    return f"{how}: {' | '.join(map(str.strip, said))[:800]}"

@@ -15,6 +15,11 @@ LINKS = {  # to what, seen from the victims
     "a link to a new file of somebody else": "new",
     "a link to /dev/zero": "/dev/zero",
 }
+# What is written to where it stands: a link there is what does most harm.
+WRITTEN = (
+    *(".refit", "additions", "additions/.adding", "history", "clusters", "checkpoint", ".views.extracting"),
+    *("edits.jsonl", "thumbnails.sqlite", "skipped.jsonl", "codes.unfinished"),
+)
 SHAPES = (*LINKS, "a link to itself", "a pipe", "an empty folder", "nothing")
 # Names that bitmosaic writes to or reads from, whether a seed has them or not.
 EXTRACTING = (
@@ -101,6 +106,12 @@ class Shape:
     def __str__(self) -> str:
         also = [f"{', '.join(self.gone)} gone"] * bool(self.gone) + ["with the mark .refit/.ready"] * self.ready
         return ", ".join([f"{self.what} at {self.name}", *also])
+
+
+def first_shapes(reader: str, victims: Path) -> list[Shape]:
+    """Links to the files of others, where this kind of folder is written to."""
+    places = [name for name in WRITTEN if name in NAMES.get(reader, ())]
+    return [Shape(reader, name, what, victims) for name in places for what in (*LINKS,)[:3]]
 
 
 def any_shape(rng, reader: str, name: str, victims: Path) -> Shape:

@@ -222,6 +222,18 @@ def test_what_is_gone_from_a_run_is_made_again_and_the_same(views, tmp_path):
         assert (kept.stat().st_mtime_ns == before) == (gone != "model.safetensors")
 
 
+def test_what_could_not_be_removed_goes_the_next_time(folder, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        for module in (extraction, pipeline):
+            patched.setattr(module, "remove", lambda *_, **__: None)  # as where the system refuses it
+        run = pipeline.cluster(folder, tmp_path / "run", 3, views=VIEWS)
+    assert (run.folder / ".views.extracting").exists()
+    (run.folder / "checkpoint").mkdir(exist_ok=True)
+    (run.folder / "checkpoint" / "loop.safetensors").touch()
+    pipeline.cluster(folder, tmp_path / "run", 3, views=VIEWS)
+    assert not {".views.extracting", "checkpoint"} & {path.name for path in run.folder.iterdir()}
+
+
 def test_a_pipe_where_views_are_to_be_is_waited_for_by_nobody(folder, views, tmp_path):
     with pytest.raises(Stop):
         extraction.extract_views(folder, tmp_path / "again", VIEWS, progress=stop_at("writing features (MB)"))

@@ -35,7 +35,7 @@ from bitmosaic.images import ImageSource, Progress, display_path, open_images, q
 from bitmosaic.metrics import clustering_scores
 from bitmosaic.refitting import refit as refit
 from bitmosaic.results import draw_clusters, write_counts, write_results
-from bitmosaic.run import TABLE_WRITERS, Run, write_tables
+from bitmosaic.run import CHECKPOINT, TABLE_WRITERS, Run, write_tables
 from bitmosaic.run_pictures import RunPictures
 from bitmosaic.scale.views import dask_views
 from bitmosaic.true_labels import true_labels
@@ -45,7 +45,6 @@ from bitmosaic.worker_extraction import extract_on_workers
 if TYPE_CHECKING:
     from distributed import Client
 
-CHECKPOINT = "checkpoint"  # of the fit, in the run folder
 PREDICTIONS = "predictions"
 
 

@@ -39,11 +39,11 @@ from bitmosaic.lineage import NEW_ROW, Lineage, match_clusters
 from bitmosaic.npy import load_npy
 from bitmosaic.publishing import announce
 from bitmosaic.results import draw_clusters, write_counts, write_results
-from bitmosaic.run import REFIT, RENEWED, Run, settle
+from bitmosaic.run import CHECKPOINT, REFIT, RENEWED, Run, settle
 from bitmosaic.run_manifest import HIGHEST, read_manifest
 from bitmosaic.run_pictures import RunPictures
 
-PINNED, LINEAGE, HISTORY, CHECKPOINT = "pinned.npy", "lineage.csv", "history", "checkpoint"
+PINNED, LINEAGE, HISTORY = "pinned.npy", "lineage.csv", "history"
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,16 @@ import numpy as np
 from bitmosaic import __version__
 from bitmosaic.additions import Addition, open_column, read_additions
 from bitmosaic.errors import FileFormatError, InvalidDataError
-from bitmosaic.files import LOCK, is_unfinished, locked, refuse_links, remove_unfinished, whole_file, write_json
+from bitmosaic.files import (
+    LOCK,
+    is_unfinished,
+    locked,
+    refuse_links,
+    remove,
+    remove_unfinished,
+    whole_file,
+    write_json,
+)
 from bitmosaic.hsic import HSIC
 from bitmosaic.publishing import finish_publishing, is_announced, publish
 from bitmosaic.run_manifest import FORMAT, STAGES, VERSION, read_manifest
@@ -42,6 +51,8 @@ from bitmosaic.views import Views, read_views
 from bitmosaic.views.chain import chained
 
 REFIT = ".refit"  # where a refit works, in the run folder
+CHECKPOINT = "checkpoint"  # of the fit
+_OVER = {"extract": ".views.extracting", "fit": CHECKPOINT}  # what a stage works with, and nobody needs after it
 RENEWED = (  # what it replaces, the manifest last
     "clusters",
     "overview.png",
@@ -58,7 +69,7 @@ RENEWED = (  # what it replaces, the manifest last
     "manifest.json",
 )
 # What is written to where it stands; all else is replaced.
-_WRITTEN = (REFIT, "additions", "history", "clusters", "checkpoint", "edits.jsonl", "thumbnails.sqlite")
+_WRITTEN = (REFIT, "additions", "history", "clusters", CHECKPOINT, "edits.jsonl", "thumbnails.sqlite")
 _MADE = {
     "extract": ("skipped.csv",),
     "fit": ("model.safetensors",),
@@ -98,6 +109,9 @@ class Run:
             remove_unfinished(folder)
             run._forget_what_is_gone()
             run._refuse_to_shrink()
+            for stage, work in _OVER.items():
+                if run.done(stage):
+                    remove(folder / work, gently=True)
             yield run
 
     def _refuse_to_shrink(self) -> None:

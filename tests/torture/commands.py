@@ -22,8 +22,7 @@ import numpy as np
 from bitmosaic.checkpoint import KIND
 from bitmosaic.edits import EditLog
 from bitmosaic.model_file import read_model
-from bitmosaic.pipeline import CHECKPOINT
-from bitmosaic.run import Run
+from bitmosaic.run import CHECKPOINT, Run
 from pictures import write_pictures
 
 N_EACH = 30  # pictures of each of three kinds: six batches of 16

@@ -94,3 +94,14 @@ def test_a_run_without_labels_has_no_purity(run):
     assert clusters.summary(0)["label"] is None
     assert clusters.summary(0)["purity"] is None
     assert clusters.scores is None
+
+
+@pytest.mark.parametrize("near", [0, 1e-45, 5e-7, 1e-4])
+def test_distances_that_are_nearly_equal_have_a_histogram(pictures, near):
+    clusters = Clusters(pictures)
+    members = clusters.members(1)
+    clusters.distances = np.full(len(clusters.distances), 5 if near > 1e-40 else 0, np.float32)
+    clusters.distances[members[::2]] += np.float32(near)
+    counts, edges = clusters.histogram(1)
+    assert counts.sum() == len(members)
+    assert (np.diff(edges) > 0).all()

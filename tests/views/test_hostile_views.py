@@ -296,6 +296,20 @@ def test_a_sparse_matrix_of_version_4_with_values_nowhere_is_refused_without_a_w
         read_views(tmp_path / "a.mat")
 
 
+@pytest.mark.parametrize("field", [1, 2, 4])  # rows, columns, and letters of the name
+def test_a_mat_file_of_version_4_takes_no_more_memory_than_it_has_bytes(tmp_path, field):
+    scipy.io.savemat(tmp_path / "a.mat", {"X": MATRIX}, format="4")
+    content = bytearray((tmp_path / "a.mat").read_bytes())
+    struct.pack_into("<i", content, 4 * field, 2**30)
+    (tmp_path / "a.mat").write_bytes(content)
+    tracemalloc.start()
+    with pytest.raises(FileFormatError, match=r"not a whole .mat file|X holds"):
+        read_views(tmp_path / "a.mat")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10**7
+
+
 def test_cells_that_hold_themselves_end(tmp_path):
     write_v73(tmp_path / "a.mat", {"Y": np.arange(12)})
     with h5py.File(tmp_path / "a.mat", "r+") as file:

@@ -18,6 +18,7 @@ from bitmosaic.threads import available_threads
 from bitmosaic.views.core import read_rows
 
 N_CENTRAL, N_NEAREST, N_LABELS, N_BINS, N_SAMPLED = 8, 6, 8, 24, 500
+LEAST_SPREAD = 1e-3  # bits
 FAR = 2.0  # the outlier score from which on a picture is called one
 
 
@@ -158,7 +159,10 @@ class Clusters:
 
     def histogram(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Counts of the members' distances, and the edges between them."""
-        return np.histogram(self.distances[self.members(number)], bins=N_BINS)
+        distances = self.distances[self.members(number)].astype(np.float64)
+        low, high = (distances.min(), distances.max()) if len(distances) else (0.0, 1.0)
+        around = 0.5 if high - low < LEAST_SPREAD else 0.0  # NumPy finds no bins between numbers that are nearly equal
+        return np.histogram(distances, N_BINS, (low - around, high + around))
 
     def labels_within(self, number: int) -> list[tuple[str, int]]:
         """The most frequent true labels of a cluster with their counts."""

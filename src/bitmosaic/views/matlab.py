@@ -1,6 +1,7 @@
 """Multi-view .mat files as researchers share them -> Views: v7 and earlier, and v7.3 (HDF5)."""
 
 import re
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,12 @@ def _describe(value: Variable) -> str:
     return value if isinstance(value, str) else f"{'×'.join(map(str, value.shape))} {value.dtype}"
 
 
+def _in_memory(path: Path) -> BytesIO:
+    """A file of version 4: SciPy asks for as many bytes as it claims, of which memory has those that are there."""
+    refuse_larger_than_memory(path, 2 * path.stat().st_size)
+    return BytesIO(path.read_bytes())
+
+
 def _load_plain(path: Path) -> dict[str, Variable]:
     """Version 5, or 4, which has zeros in its first four bytes."""
     from scipy.io import loadmat
@@ -120,7 +127,7 @@ def _load_plain(path: Path) -> dict[str, Variable]:
         with path.open("rb") as file:
             old = 0 in file.read(4)
         with np.errstate(all="ignore"):  # the sparse ones of version 4, which are not used, may have any place
-            loaded = loadmat(path) if old else read_mat5(path)
+            loaded = loadmat(_in_memory(path)) if old else read_mat5(path)
         for name, value in loaded.items() if old else ():  # SciPy believes what a sparse one says of itself
             loaded[name] = value if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
         return {name: value for name, value in loaded.items() if not name.startswith("__")}

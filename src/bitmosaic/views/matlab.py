@@ -127,7 +127,7 @@ def _load_plain(path: Path) -> dict[str, Variable]:
         with path.open("rb") as file:
             old = 0 in file.read(4)
         with np.errstate(all="ignore"):  # the sparse ones of version 4, which are not used, may have any place
-            loaded = loadmat(_in_memory(path)) if old else read_mat5(path)
+            loaded = loadmat(_in_memory(path)) if old else read_mat5(path)  # type: ignore[arg-type] # any file will do
         for name, value in loaded.items() if old else ():  # SciPy believes what a sparse one says of itself
             loaded[name] = value if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
         return {name: value for name, value in loaded.items() if not name.startswith("__")}

@@ -30,7 +30,9 @@ ALLOWANCE = 2**30  # bytes
 SECONDS_EACH = 20
 SHAPED = 0.5  # of the time in a folder: something else than a file; such tries take long
 LOOK_EVERY = 50  # tries: whether other files are as they were
-NO_MEMORY = re.compile("bad_alloc|(un|not |cannot |failed to )allocate|allocation fail|out of memory", re.IGNORECASE)
+NO_MEMORY = re.compile(
+    "bad_alloc|(unable to|cannot|can't|could not|failed to) allocate|allocation failed|out of memory", re.I
+)
 
 
 def keep(reader: str, last: Path) -> Path:

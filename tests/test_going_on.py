@@ -234,6 +234,17 @@ def test_what_could_not_be_removed_goes_the_next_time(folder, tmp_path, monkeypa
     assert not {".views.extracting", "checkpoint"} & {path.name for path in run.folder.iterdir()}
 
 
+def test_a_link_that_leads_nowhere_is_no_contact_sheet(folder, tmp_path):
+    run = pipeline.cluster(folder, tmp_path / "run", 3, views=VIEWS)
+    sheet = sorted((run.folder / "clusters").iterdir())[0]
+    content = sheet.read_bytes()
+    sheet.unlink()
+    sheet.symlink_to("nowhere")
+    pipeline.cluster(folder, tmp_path / "run", 3, views=VIEWS)
+    assert not sheet.is_symlink()
+    assert sheet.read_bytes() == content
+
+
 def test_a_pipe_where_views_are_to_be_is_waited_for_by_nobody(folder, views, tmp_path):
     with pytest.raises(Stop):
         extraction.extract_views(folder, tmp_path / "again", VIEWS, progress=stop_at("writing features (MB)"))

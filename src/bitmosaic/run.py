@@ -192,7 +192,7 @@ class Run:
     def _bytes(self, stage: str) -> dict[str, int]:
         """How long the files of a stage are, of those that are there."""
         paths = [path for pattern in _MADE.get(stage, ()) for path in sorted(self.folder.glob(pattern))]
-        return {path.name: path.stat().st_size for path in paths}
+        return {path.name: path.stat().st_size for path in paths if path.is_file()}
 
     def finish(self, stage: str, seconds: float, **facts: Any) -> None:
         """Note that a stage is done, how long the attempt that finished it took, and what is to be known of it."""

@@ -296,6 +296,14 @@ def test_a_sparse_matrix_of_version_4_with_values_nowhere_is_refused_without_a_w
         read_views(tmp_path / "a.mat")
 
 
+@pytest.mark.parametrize("write", [write_v7, write_v73])
+def test_a_sparse_matrix_of_gigabytes_in_a_small_file_is_refused(tmp_path, write):
+    sparse = scipy.sparse.csc_matrix(([1.0], ([0], [0])), (40_000, 1000))
+    write(tmp_path / "a.mat", {"X": sparse})
+    with pytest.raises(FileFormatError, match="40000 × 1000 in a file that is far too small for its values"):
+        read_views(tmp_path / "a.mat")
+
+
 @pytest.mark.parametrize("field", [1, 2, 4])  # rows, columns, and letters of the name
 def test_a_mat_file_of_version_4_takes_no_more_memory_than_it_has_bytes(tmp_path, field):
     scipy.io.savemat(tmp_path / "a.mat", {"X": MATRIX}, format="4")

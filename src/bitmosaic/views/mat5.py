@@ -8,6 +8,7 @@ the second half of the tag, with kind and length in the first. An element may ho
 """
 
 import math
+import os
 import zlib
 from collections.abc import Iterator
 from itertools import islice
@@ -27,6 +28,7 @@ COMPLEX, LOGICAL = 0x800, 0x200
 MOST_DIMENSIONS, MOST_CELLS, DEEPEST = 32, 10**6, 3
 # Bytes, at most: an array as such, a character of a text while its rows are made, and a row of it.
 ARRAY_BYTES, CHARACTER_BYTES, ROW_BYTES = 300, 12, 100
+SMALL_MATRIX, MOST_SPARSE = 2**28, 1000  # bytes, and bytes for each of the file, that a sparse matrix may become
 
 
 class _Memory:
@@ -162,7 +164,10 @@ def _text(element: tuple[int, memoryview], dims: list[int], order: str, memory: 
 def dense(path: Any, shape: tuple[int, int], rows: np.ndarray, ends: np.ndarray, values: np.ndarray) -> np.ndarray:
     """A matrix from its columns: `ends` (d + 1,) says where each ends in rows and values. SciPy believes it all."""
     n, d = shape
-    refuse_larger_than_memory(path, n * d * values.dtype.itemsize)
+    n_bytes = n * d * values.dtype.itemsize
+    refuse_larger_than_memory(path, n_bytes)
+    if n_bytes > max(SMALL_MATRIX, MOST_SPARSE * os.path.getsize(path)):
+        raise ValueError(f"a sparse matrix of {n} × {d} in a file that is far too small for its values")
     ends, rows = ends.astype(np.int64), rows.astype(np.int64)
     lengths = np.diff(ends)
     if len(lengths) != d or ends[0] or (lengths < 0).any() or ends[-1] > min(len(rows), len(values)):

@@ -24,7 +24,7 @@ from bitmosaic import npy
 from bitmosaic.errors import BitmosaicError, FileFormatError
 from bitmosaic.views import Views, read_rows, read_views, write_views
 from bitmosaic.views import mat5 as mat5_reader
-from bitmosaic.views.parquet_pages import unpacked_size
+from bitmosaic.views.parquet_pages import listed_chunks, unpacked_size
 from bitmosaic.views.parts import part_path, write_part, write_parts_manifest
 from mat_files import cell, write_v7, write_v73
 
@@ -382,11 +382,14 @@ def test_what_the_pages_of_a_parquet_file_hold_is_read_as_it_was_written(tmp_pat
     path = tmp_path / "a.parquet"
     options = {"data_page_version": version, "compression": codec, "use_dictionary": dictionary}
     pq.write_table(table, path, row_group_size=1024, data_page_size=4096, write_page_checksum=True, **options)
-    metadata = pq.ParquetFile(path).metadata
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for chunk in (group.column(0), group.column(1)):
+    metadata, chunks = pq.ParquetFile(path).metadata, listed_chunks(path)
+    assert len(chunks) == metadata.num_row_groups
+    for group, listed in zip(map(metadata.row_group, range(metadata.num_row_groups)), chunks, strict=True):
+        assert [chunk.column for chunk in listed] == ["hog", "label"]
+        for column, chunk in zip((group.column(0), group.column(1)), listed, strict=True):
+            assert (chunk.n_values, chunk.n_bytes) == (column.num_values, column.total_compressed_size)
             size = unpacked_size(path, [chunk])
-            assert 8 * chunk.num_values <= size <= 8 * chunk.num_values + chunk.total_uncompressed_size
+            assert 8 * chunk.n_values <= size <= 8 * chunk.n_values + column.total_uncompressed_size
     assert read_views(path).widths == (12,)
 
 

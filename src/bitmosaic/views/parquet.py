@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from bitmosaic.npy import refuse_larger_than_memory, text_array
 from bitmosaic.views.core import Views
 from bitmosaic.views.indexing import positions, runs
 from bitmosaic.views.naming import is_label_name, is_path_name
-from bitmosaic.views.parquet_pages import unpacked_size
+from bitmosaic.views.parquet_pages import Chunk, listed_chunks, unpacked_size
 
 _NUMBERED = re.compile(r"(?:(.*)[_.])?(\d+)")  # hog_0, hog.0, 0
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
@@ -58,16 +59,23 @@ class ParquetFile:
                 table = self._file.read(columns) if group is None else self._file.read_row_group(group, columns)
             return _whole(table)
 
+    @cached_property
+    def _chunks(self) -> list[list[Chunk]]:
+        chunks = listed_chunks(self.path)
+        if len(chunks) != len(self.starts) - 1:
+            raise ValueError("it lists other row groups")
+        return chunks
+
     def _refuse_bombs(self, columns: list[str], groups: Iterable[int]) -> None:
         """What is read at once must fit into memory, by the word of its pages. A fit asks for the same many times."""
         if (question := (tuple(columns), tuple(groups))) in self._sound:
             return
-        places = tuple(f"{name}." for name in columns)  # the numbers of a list stand below its name
-        with self._reading(columns):
-            found = map(self._file.metadata.row_group, question[1])
-            chunks = [group.column(column) for group in found for column in range(group.num_columns)]
-            size = unpacked_size(self.path, [c for c in chunks if f"{c.path_in_schema}.".startswith(places)])
-        refuse_larger_than_memory(self.path, size)
+        lists = {name for name in columns if _is_list(_type(self, name))}  # of others, there is one value a row
+        if lists:
+            with self._reading(columns):
+                chunks = [chunk for group in question[1] for chunk in self._chunks[group] if chunk.column in lists]
+                size = unpacked_size(self.path, chunks)
+            refuse_larger_than_memory(self.path, size)
         self._sound.add(question)
 
     @contextmanager
@@ -96,7 +104,6 @@ class ParquetFile:
         with self._reading([name]):
             file = pq.ParquetFile(self.path, read_dictionary=[name])
         for group in range(len(self.starts) - 1):
-            self._refuse_bombs([name], [group])
             with self._reading([name]):
                 chunks = _whole(file.read_row_group(group, [name])).column(name).chunks
                 lists = [chunk.dictionary.to_pylist() for chunk in chunks]

@@ -1,29 +1,60 @@
 """How much the pages of a Parquet file unpack to, by their own word: Arrow believes it, whatever the file lists.
 
-A page begins with a head in Thrift's compact form: fields of numbers and of further structures, each with its kind.
+What the file lists, at its end, and the head of each page are in Thrift's compact form: structures of fields, each with
+its number and kind. pyarrow tells of the former too, but ends the process where some of it contradicts the rest.
 """
 
 import mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-SIZE, PACKED_SIZE, DATA, DATA_2 = 2, 3, 5, 8  # fields of the head of a page
-N_VALUES = 1  # field of the structures in it
-_DEEPEST = 8
+ROW_GROUPS, COLUMNS, METADATA = 4, 1, 3  # fields of the list at the end, and of the structures in it
+PLACE, LISTED_VALUES, LISTED_SIZE, DATA_PAGE, DICTIONARY_PAGE = 3, 5, 7, 9, 11  # of the metadata of a column
+SIZE, PACKED_SIZE, DATA, DATA_2 = 2, 3, 5, 8  # of the head of a page
+N_VALUES = 1  # of the structures in it
+_DEEPEST = 16
 _TRUE, _FALSE, _BYTE, _INTEGERS, _DOUBLE, _TEXT, _LIST, _SET, _STRUCTURE = 1, 2, 3, (4, 5, 6), 7, 8, 9, 10, 12
+_TAIL = 8  # bytes: the length of the list, and the name of the format
 
 
-def unpacked_size(path: Path, chunks: list[Any]) -> int:
-    """Bytes that column chunks, as pyarrow describes them, will take; a ValueError where their pages make no sense."""
+class Chunk(NamedTuple):
+    """One column of one row group, as the file lists it."""
+
+    column: str
+    n_values: int
+    start: int
+    n_bytes: int
+
+
+def listed_chunks(path: Path) -> list[list[Chunk]]:
+    """The columns of each row group; a ValueError where the list makes no sense."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        length = int.from_bytes(content[-_TAIL : -_TAIL // 2], "little")
+        if not 0 < length < len(content) - _TAIL:
+            raise ValueError("its list does not begin in the file")
+        listed = _Compact(content, len(content) - _TAIL - length).structure()
+        try:
+            groups = [[column[METADATA] for column in group[COLUMNS]] for group in listed[ROW_GROUPS]]
+            return [[_chunk(facts) for facts in group] for group in groups]
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"its list lacks a part ({error})") from error
+
+
+def _chunk(facts: dict[int, Any]) -> Chunk:
+    starts = [start for start in (facts.get(DICTIONARY_PAGE), facts[DATA_PAGE]) if start]
+    return Chunk(facts[PLACE][0].decode(), facts[LISTED_VALUES] + 0, min(starts) + 0, facts[LISTED_SIZE] + 0)
+
+
+def unpacked_size(path: Path, chunks: list[Chunk]) -> int:
+    """Bytes that column chunks will take; a ValueError where their pages make no sense."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return sum(_chunk_size(content, chunk) for chunk in chunks)
 
 
-def _chunk_size(content: mmap.mmap, chunk: Any) -> int:
+def _chunk_size(content: mmap.mmap, chunk: Chunk) -> int:
     """Of the pages that Arrow would read: from the first, until there are as many values as are listed."""
-    start = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)))
-    at, end, seen, size = start, start + chunk.total_compressed_size, 0, 0
-    while seen < chunk.num_values and 0 <= at < min(end, len(content)):
+    at, end, seen, size = chunk.start, chunk.start + chunk.n_bytes, 0, 0
+    while seen < chunk.n_values and 0 <= at < min(end, len(content)):
         head = _Compact(content, at)
         facts = head.structure()
         data = facts.get(DATA) or facts.get(DATA_2) or {}
@@ -46,9 +77,7 @@ class _Compact:
         self.content, self.at = content, at
 
     def structure(self, depth: int = 0) -> dict[int, Any]:
-        """Its numbers and structures by field; all else is passed over."""
-        if depth > _DEEPEST:
-            raise ValueError("the head of a page is nested too deeply")
+        """Its fields by number: integers, bytes, lists and structures; what else there is, is passed over."""
         found: dict[int, Any] = {}
         field = 0
         while head := self._byte():
@@ -60,6 +89,8 @@ class _Compact:
         return found
 
     def _value(self, kind: int, depth: int, in_list: bool = False) -> Any:
+        if depth > _DEEPEST:
+            raise ValueError("it is nested too deeply")
         if kind in (_TRUE, _FALSE):
             self.at += in_list  # a field says it by its kind
         elif kind == _BYTE:
@@ -71,19 +102,22 @@ class _Compact:
         elif kind == _TEXT:
             length = self._number()
             self.at += length
+            return self.content[self.at - length : self.at]
         elif kind in (_LIST, _SET):
             head = self._byte()
-            for _ in range(head >> 4 if head >> 4 < 15 else self._number()):
-                self._value(head & 15, depth + 1, in_list=True)
+            length = head >> 4 if head >> 4 < 15 else self._number()
+            if length > len(self.content) - self.at:
+                raise ValueError("it has a list that is longer than the file")
+            return [self._value(head & 15, depth + 1, in_list=True) for _ in range(length)]
         elif kind == _STRUCTURE:
             return self.structure(depth + 1)
         else:
-            raise ValueError(f"the head of a page has a field of kind {kind}")
+            raise ValueError(f"it has a field of kind {kind}")
         return None
 
     def _byte(self) -> int:
         if self.at >= len(self.content):
-            raise ValueError("a page begins where the file ends")
+            raise ValueError("it goes on where the file ends")
         self.at += 1
         return self.content[self.at - 1]
 
@@ -96,7 +130,7 @@ class _Compact:
             if byte < 128:
                 return number
             if shift > 63:
-                raise ValueError("a number in the head of a page has no end")
+                raise ValueError("one of its numbers has no end")
 
     def _integer(self) -> int:
         number = self._number()

@@ -393,6 +393,20 @@ def test_what_the_pages_of_a_parquet_file_hold_is_read_as_it_was_written(tmp_pat
     assert read_views(path).widths == (12,)
 
 
+def test_what_pyarrow_would_end_the_process_for_is_read_or_refused(tmp_path):
+    """pyarrow's own description of a column may raise what nobody can catch, where its parts contradict each other."""
+    lists = pa.array(list(MATRIX), pa.list_(pa.float64()))
+    pq.write_table(pa.table({"hog": lists, "b": np.arange(12.0)}), tmp_path / "a.parquet")
+    content = (tmp_path / "a.parquet").read_bytes()
+    end = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    for place in range(end, len(content) - 8):
+        changed = bytes([content[place] ^ 0x10])
+        (tmp_path / "a.parquet").write_bytes(content[:place] + changed + content[place + 1 :])
+        with suppress(FileFormatError):
+            for array in read_views(tmp_path / "a.parquet").arrays:
+                read_rows(array, slice(0, 2))
+
+
 @pytest.mark.parametrize(
     "head", [b"\xff" * 30, b"\x1c" * 30, b"\x15\x00" + b"\x19\xf1" + b"\xff" * 20, b"\x15\x01" * 9]
 )

@@ -146,6 +146,14 @@ def test_an_addition_that_was_stopped_goes_on(grown, monkeypatch, stage, times):
         assert next(done for name, done in seen if name == stage) == 4 * times
 
 
+def test_what_could_not_be_removed_does_not_appear_with_the_addition(grown, monkeypatch):
+    run, _, more = grown
+    whole = files_of(pipeline.add(Run(shutil.copytree(run.folder, run.folder.with_name("whole"))), more).folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(extraction, "remove", lambda *_, **__: None)  # as where the system refuses it
+        assert files_of(pipeline.add(run, more).folder) == whole
+
+
 def test_what_was_begun_with_other_pictures_begins_anew(grown, tmp_path, monkeypatch):
     run, _, more = grown
     monkeypatch.setattr(extraction, "BATCH", 4)

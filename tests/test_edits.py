@@ -228,6 +228,26 @@ def test_a_log_changed_by_hand_gives_one_clear_error(log, line):
         state(log)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"do": "merge", "clusters": 3, "into": 0}',
+        b'{"do": "merge", "clusters": [0, "1"], "into": 0}',
+        b'{"do": "move", "rows": 1, "to": 0}',
+        b'{"do": "move", "rows": [1], "to": null}',
+        b'{"do": "name", "cluster": [], "name": "a"}',
+        b'{"do": "name", "cluster": 0, "name": 3}',
+        b'{"do": "name", "cluster": 0, "name": "a", "more": 3}',
+        b'{"do": ["name"]}',
+    ],
+)
+def test_an_edit_that_was_taken_back_must_still_be_one(log, line):
+    edit(log, do="name", cluster=0, name="a")
+    log.path.write_bytes(log.path.read_bytes() + line + b'\n{"do": "undo"}\n')
+    with pytest.raises(FileFormatError, match=r"edits\.jsonl must hold one edit a line"):
+        log.entries()
+
+
 def test_a_log_with_a_line_that_never_ends_is_refused(log):
     edit(log, do="name", cluster=0, name="a")
     os.truncate(log.path, 2**40)  # takes no room on the disk

@@ -141,14 +141,14 @@ def _new_pictures(run: Run, src: Any, work: Path, n_threads: int | None, strict:
     if job.out.exists() and not _has_all(job):
         with writing(job.out):
             remove(job.out)
-    if job.out.exists():
-        remove(job.work_folder, gently=True)
-    else:
+    if not job.out.exists():
         with job.working() as folder:
             made = job.extract(folder, known.pictures, n_threads, strict, progress)
             if made.whole is None:
                 return new(None, len(made.known or ()), len(made.skipped))
             job.publish(made)
+    with writing(job.work_folder):  # or what could not be removed yet would appear with the addition
+        remove(job.work_folder)
     return new(read_views(job.out), _n_lines(job.out / KNOWN), _n_lines(job.out / SKIPPED))
 
 

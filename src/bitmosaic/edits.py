@@ -34,7 +34,6 @@ LONGEST = 2**25  # bytes of a line: of an edit of 16 MB, the most that the explo
 
 Edit = dict[str, Any]
 UNDO: Edit = {"do": "undo"}
-ACTIONS = {"name": ("cluster", "name"), "merge": ("clusters", "into"), "move": ("rows", "to"), "undo": ()}
 TRIES, PAUSE = 20, 0.05  # seconds between tries to lock the run folder
 
 
@@ -146,7 +145,7 @@ class EditLog:
                 entry = json.loads(line)
                 if head is None:
                     head = entry
-                elif isinstance(entry, dict) and set(entry) - {"at"} == _keys(entry):
+                elif _is_edit(entry):
                     entries.append({key: value for key, value in entry.items() if key != "at"})
                 else:
                     raise FileFormatError(f"{self.path} must hold one edit a line. Move it away.")
@@ -286,10 +285,24 @@ def in_words(edit: Edit) -> str:
     return "the last edit taken back"
 
 
-def _keys(entry: Edit) -> set[str]:
-    """What an edit of its kind says; nothing where there is no such kind."""
-    kind = entry.get("do")
-    return {"do", *ACTIONS[kind]} if isinstance(kind, str) and kind in ACTIONS else set()
+def _is_edit(entry: Any) -> bool:
+    """Whether it says what an edit of its kind says, also one that was taken back: it is still told in words."""
+    match entry:
+        case {"do": "name", "cluster": int(), "name": str(), **rest}:
+            pass
+        case {"do": "merge", "clusters": [*numbers], "into": int(), **rest} if _are_numbers(numbers):
+            pass
+        case {"do": "move", "rows": [*rows], "to": int(), **rest} if _are_numbers(rows):
+            pass
+        case {"do": "undo", **rest}:
+            pass
+        case _:
+            return False
+    return not rest.keys() - {"at"}
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    return all(type(value) is int for value in values)
 
 
 def _encodes(text: str) -> bool:

@@ -180,6 +180,7 @@ def test_what_was_begun_with_other_pictures_begins_anew(grown, tmp_path, monkeyp
         ("extraction.json", b"{"),
         ("manifest.json", b"{}"),
         ("ch.npy", b"\x93NUMPY"),
+        ("digests.npy", b""),
         ("known.csv", b"path,same_as\r\na.png,b.p"),
         ("known.csv", None),
         ("skipped.csv", None),

@@ -169,7 +169,8 @@ def _has_all(job: Extraction) -> bool:
     """Whether an attempt that was stopped has left the features of these pictures: not of others, and not damaged."""
     try:
         counts = read_views(job.out).n_rows, _n_lines(job.out / KNOWN), _n_lines(job.out / SKIPPED)
-        return finished(job.out) == job.recipe and sum(counts) == len(job.source)
+        whole = read_digests(job.out, counts[0]) is not None
+        return whole and finished(job.out) == job.recipe and sum(counts) == len(job.source)
     except BitmosaicError:
         return False
 

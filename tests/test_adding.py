@@ -11,7 +11,14 @@ from PIL import Image
 from bitmosaic import HSIC, extraction, pipeline
 from bitmosaic.adding import WORK
 from bitmosaic.codes import hamming_distances_numpy
-from bitmosaic.errors import BitmosaicError, BusyFolderError, InvalidDataError, MissingFileError, ViewMismatchError
+from bitmosaic.errors import (
+    BitmosaicError,
+    BusyFolderError,
+    FileFormatError,
+    InvalidDataError,
+    MissingFileError,
+    ViewMismatchError,
+)
 from bitmosaic.extraction import extract_views
 from bitmosaic.files import locked, write_json
 from bitmosaic.reading import read_json
@@ -113,9 +120,25 @@ def test_no_feature_of_an_old_picture_is_read(grown):
     assert pipeline.add(run, more).images == 18
 
 
-def test_a_run_without_digests_says_so_and_takes_all_for_new(grown):
+def test_a_run_that_has_lost_its_digests_says_so_and_takes_nothing_for_new(grown):
     run, first, _ = grown
     (run.folder / "views" / "digests.npy").unlink()
+    with pytest.raises(FileFormatError, match=r"digests\.npy must be there"):
+        pipeline.add(run, first)
+    assert Run(run.folder).additions == []
+
+
+def test_a_run_that_is_shorter_than_its_digests_is_refused(grown):
+    run, first, _ = grown
+    write_json(run.folder / "manifest.json", run.manifest | {"images": 35})
+    with pytest.raises(FileFormatError, match="must have a row for each of 35 images; it has 36"):
+        pipeline.add(run, first)
+
+
+def test_a_run_that_never_had_digests_says_so_and_takes_all_for_new(grown):
+    run, first, _ = grown
+    manifest = run.folder / "views" / "manifest.json"
+    write_json(manifest, json.loads(manifest.read_text()) | {"digests": False})
     added = pipeline.add(run, first)
     assert (added.images, added.known, added.recognises) == (36, 0, False)
     assert pipeline.add(run, first).known == 36  # by those of the addition

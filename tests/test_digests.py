@@ -1,10 +1,8 @@
 """Digests: the same for the same content, found again among many, and told apart where half of one is the same."""
 
 import numpy as np
-import pytest
 
-from bitmosaic.digests import FILE, KnownPictures, digests_of, read_digests
-from bitmosaic.errors import FileFormatError
+from bitmosaic.digests import KnownPictures, digests_of
 
 RNG = np.random.default_rng(0)
 PICTURES = [RNG.integers(256, size=(4, 5, 3), dtype=np.uint8) for _ in range(70)]
@@ -41,14 +39,6 @@ def test_half_a_digest_is_not_enough():
     assert known.sort_out(half, ["b"])[0].tolist() == [0]
 
 
-def test_nothing_is_known_where_there_are_no_digests(tmp_path):
-    assert read_digests(tmp_path, 3) is None
+def test_nothing_is_known_where_there_are_no_digests():
     new, same = KnownPictures([], str).sort_out(digests_of(PICTURES[:2]), ["a", "b"])
     assert (new.tolist(), same) == ([0, 1], [])
-
-
-@pytest.mark.parametrize("values", [np.zeros((3, 15), np.uint8), np.zeros((2, 16), np.uint8), np.zeros((3, 16))])
-def test_digests_of_other_pictures_are_refused(values, tmp_path):
-    np.save(tmp_path / FILE, values)
-    with pytest.raises(FileFormatError, match=r"must hold uint8 of shape \(3, 16\)"):
-        read_digests(tmp_path, 3)

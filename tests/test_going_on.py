@@ -265,6 +265,21 @@ def test_an_extraction_that_has_lost_its_manifest_is_not_read_as_other_views(fol
             again()
 
 
+@pytest.mark.parametrize("content", [None, b"\x93NUMPY"])
+def test_an_extraction_that_has_lost_its_digests_says_so(folder, tmp_path, content):
+    with pytest.raises(Stop):
+        pipeline.cluster(folder, tmp_path / "run", 3, views=VIEWS, progress=stop_at("learning codes and clusters"))
+    digests = tmp_path / "run" / "views" / "digests.npy"
+    digests.unlink()
+    if content is not None:
+        digests.write_bytes(content)
+    with pytest.raises(FileFormatError, match=r"digests\.npy"):
+        pipeline.cluster(folder, tmp_path / "run", 3, views=VIEWS)
+    shutil.rmtree(tmp_path / "run" / "views")
+    assert pipeline.cluster(folder, tmp_path / "run", 3, views=VIEWS).complete
+    assert digests.exists()
+
+
 def test_skipped_csv_is_made_again_wherever_it_is_gone_or_cut(folder, tmp_path):
     (folder / "bad.png").write_bytes(b"no picture")
     run = pipeline.cluster(folder, tmp_path / "run", 3, views=VIEWS)

@@ -18,8 +18,7 @@ import numpy as np
 
 from bitmosaic import __version__
 from bitmosaic.additions import FOLDER, addition_name
-from bitmosaic.digests import FILE as DIGESTS
-from bitmosaic.digests import KnownPictures, read_digests
+from bitmosaic.digests import KnownPictures
 from bitmosaic.drift import Drift, compare, drift_of
 from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, MissingFileError, ViewMismatchError
 from bitmosaic.extraction import (
@@ -50,7 +49,7 @@ from bitmosaic.reading import is_manifest
 from bitmosaic.run import Run, write_column, write_tables
 from bitmosaic.run_manifest import ADDITION, ADDITION_VERSION
 from bitmosaic.solver.online import Majority
-from bitmosaic.views import Views, as_views, read_views, views_fingerprint, write_views
+from bitmosaic.views import Views, as_views, read_digests, read_views, views_fingerprint, write_views
 from bitmosaic.views.chain import picked
 from bitmosaic.views.folder import MANIFEST
 
@@ -169,8 +168,8 @@ def _has_all(job: Extraction) -> bool:
     """Whether an attempt that was stopped has left the features of these pictures: not of others, and not damaged."""
     try:
         counts = read_views(job.out).n_rows, _n_lines(job.out / KNOWN), _n_lines(job.out / SKIPPED)
-        whole = read_digests(job.out, counts[0]) is not None
-        return whole and finished(job.out) == job.recipe and sum(counts) == len(job.source)
+        read_digests(job.out)
+        return finished(job.out) == job.recipe and sum(counts) == len(job.source)
     except BitmosaicError:
         return False
 
@@ -192,8 +191,13 @@ class _Known:
         sections += [(addition.views_folder, addition.n_rows) for addition in run.additions]
         parts, start = [], 0
         for number, (folder, n_rows) in enumerate(sections):
-            digests = read_digests(folder, n_rows)
+            digests = read_digests(folder)
             if digests is not None:
+                if len(digests) != n_rows:
+                    raise FileFormatError(
+                        f"{folder} must have a row for each of {n_rows} images; it has {len(digests)}. "
+                        "Copy the run again from where it was made."
+                    )
                 parts.append((start, digests))
             if number == 0:
                 self.of_base = digests is not None
@@ -232,29 +236,28 @@ def _new_views(run: Run, src: Any, work: Path, n_threads: int | None, strict: bo
     fingerprint = None if path is None else views_fingerprint(path)
     source = "features in memory" if path is None else display_path(str(path))
     new, same = np.arange(views.n_rows), list[tuple[str, str]]()
-    digests = read_digests(path, views.n_rows) if path is not None and path.is_dir() else None
     made_of = {"the run itself": run.manifest["arguments"].get("fingerprint")} | {
         f"addition {addition.folder.name}": addition.manifest.get("fingerprint") for addition in run.additions
     }
     before = [place for place, known_print in made_of.items() if known_print == fingerprint]
+    digests = read_digests(path) if path is not None else None
     if digests is not None:
         new, same = known.pictures.sort_out(digests, _names(views))
     elif fingerprint is not None and before:
         new, same = new[:0], [(name, before[0]) for name in _names(views)]
+    recognises = known.of_base and digests is not None
     if not len(new):
-        return _New(None, len(same), 0, source, fingerprint, known.of_base and digests is not None)
+        return _New(None, len(same), 0, source, fingerprint, recognises)
     out = work / "views"
     with writing(out):
         remove(out, gently=True)
     kept = views if len(new) == views.n_rows else picked(views, new)
-    write_views(out, kept)
-    if digests is not None:
-        write_column(out / DIGESTS, digests[new])
+    write_views(out, kept, digests=None if digests is None else digests[new])
     if path is not None and (path / RECIPE).is_file():  # so that the pictures are found
         write_json(out / RECIPE, read_recipe(path / RECIPE))
     write_whole(out / SKIPPED, skipped_csv([]))
     write_whole(out / KNOWN, pairs_csv(("path", "same_as"), same))
-    return _New(read_views(out), len(same), 0, source, fingerprint, known.of_base and digests is not None)
+    return _New(read_views(out), len(same), 0, source, fingerprint, recognises)
 
 
 def _names(views: Views) -> tuple[str, ...]:

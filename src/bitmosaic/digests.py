@@ -3,16 +3,12 @@
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
-from bitmosaic.errors import FileFormatError
-from bitmosaic.npy import open_npy
 from bitmosaic.threads import available_threads, in_order, row_ranges
+from bitmosaic.views.folder import DIGEST_BYTES as SIZE
 
-FILE = "digests.npy"
-SIZE = 16  # bytes: among a hundred million pictures, two that differ share one with a chance of 1e-23
 PIECE = 32  # pictures of a task
 
 
@@ -25,20 +21,6 @@ def digests_of(images: Sequence[np.ndarray], n_threads: int | None = None) -> np
 
 def _digest(image: np.ndarray) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(image), digest_size=SIZE, key=repr(image.shape).encode()).digest()
-
-
-def read_digests(views_folder: Path, n_rows: int) -> np.ndarray | None:
-    """(n, 16) uint8 of the pictures of a views folder as a memory map; None where they were not kept."""
-    path = views_folder / FILE
-    if not path.is_file():
-        return None
-    digests = open_npy(path)
-    if digests.dtype != np.uint8 or digests.shape != (n_rows, SIZE):
-        raise FileFormatError(
-            f"{path} must hold uint8 of shape {(n_rows, SIZE)}; it holds {digests.dtype} of {digests.shape}. "
-            "Remove it, and pictures that are known already are taken for new."
-        )
-    return digests
 
 
 class KnownPictures:

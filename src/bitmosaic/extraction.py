@@ -26,13 +26,13 @@ from bitmosaic.files import locked, refuse_links, remove, sync_folder, write_jso
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.reading import read_json, read_lines
 from bitmosaic.threads import ahead
-from bitmosaic.views import Views, read_views
+from bitmosaic.views import Views, read_digests, read_views
 from bitmosaic.views.folder import EXTRACTION
+from bitmosaic.views.writer import TAKEN
 
 DEFAULT_VIEWS = ("lbp", "gist", "hog")
 BATCH, SLOW_BATCH = 1024, 128  # pictures; what a stop can cost
 RECIPE, SKIPPED, KNOWN = EXTRACTION, "skipped.csv", "known.csv"
-TAKEN = ("labels", "digests")  # names of other files of a views folder
 STAGE = "extracting features"
 _LONGEST_LINE = 2**20  # bytes of a CSV; a path has some thousand at most
 
@@ -211,6 +211,7 @@ class Extraction:
                 f"{difference(done, self.recipe)}. Choose another folder, or remove this one."
             )
         views = read_views(self.out)
+        read_digests(self.out)  # or what is lost would be missed by the first who adds pictures
         if not _lists_skipped(self.out / SKIPPED, len(self.source) - views.n_rows):
             write_whole(self.out / SKIPPED, skipped_csv(self._skipped(views)))
         progress(STAGE, len(self.source), len(self.source))

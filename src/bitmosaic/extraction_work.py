@@ -8,9 +8,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bitmosaic.digests import FILE as DIGESTS
 from bitmosaic.digests import SIZE
-from bitmosaic.files import LOCK, megabytes, remove, whole_file, write_json, writing
+from bitmosaic.files import LOCK, megabytes, remove, write_json, writing
 from bitmosaic.images import ImageSource, Progress
 from bitmosaic.reading import read_json
 from bitmosaic.views import Views, write_views
@@ -120,10 +119,9 @@ class Work:
         write_views(
             whole,
             views,
+            digests=digests,
             progress=lambda done, total: progress("writing features (MB)", megabytes(done), megabytes(total)),
         )
-        with whole_file(whole / DIGESTS) as file:
-            np.lib.format.write_array(file, digests, allow_pickle=False)
         return whole
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from bitmosaic.digests import FILE as DIGESTS
 from bitmosaic.publishing import READY
 from bitmosaic.views import read_views
 from pictures import write_pictures
@@ -192,8 +191,6 @@ def results_between(forks, jobs, effort):
             forks.wait(started)
             files = sorted(path for place in job.places for path in place.rglob("*"))
             files = [path for path in files if str(path.relative_to(job.out.parent)) not in job.states[0]]
-            if name != "add":  # features without digests are features of an older bitmosaic: `add` tells
-                files = [path for path in files if path.name != DIGESTS]
             if job.origin is not None:  # what was there before is nothing that it makes anew
                 files = [path for path in files if path.is_file()]
             if not files or job.times_done or any(path.name == READY for path in files):  # not begun, or finished

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bitmosaic.errors import FileFormatError, InvalidDataError, ViewMismatchError
-from bitmosaic.views import Views, as_views, read_views, write_views
+from bitmosaic.views import Views, as_views, read_digests, read_views, write_views
 from bitmosaic.views import writer as writer_module
 
 MATRIX = np.arange(12, dtype=np.float32).reshape(4, 3)
-NAMES = st.from_regex(r"\A[a-z][a-z0-9_ .-]{0,8}[a-z0-9]\Z").filter(lambda name: name != "labels")
+DIGESTS = np.arange(64, dtype=np.uint8).reshape(4, 16)
+NAMES = st.from_regex(r"\A[a-z][a-z0-9_ .-]{0,8}[a-z0-9]\Z").filter(lambda name: name not in writer_module.TAKEN)
 DTYPES = st.sampled_from(["f2", "f4", "f8", ">f4", ">i2", "u1", "i8", "?"])
 
 
@@ -69,6 +70,7 @@ def test_the_manifest_says_what_is_there(tmp_path):
         "n_rows": 4,
         "labels": False,
         "paths": True,
+        "digests": False,
         "views": [{"name": "hog", "file": "hog.npy", "shape": [4, 3], "dtype": "<f4"}],
     }
 
@@ -126,7 +128,9 @@ def test_a_failed_writing_leaves_the_old_views_and_nothing_else(tmp_path):
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize("name", ["../up", "a/b", "a\\b", ".hidden", "labels", "LABELS", "a.", "a ", "c:d", "a\0"])
+@pytest.mark.parametrize(
+    "name", ["../up", "a/b", "a\\b", ".hidden", "labels", "LABELS", "digests", "a.", "a ", "c:d", "a\0"]
+)
 def test_names_that_are_no_file_names_are_refused(tmp_path, name):
     with pytest.raises(InvalidDataError, match="becomes a file name"):
         write_views(tmp_path / "views", {name: MATRIX})
@@ -221,3 +225,52 @@ def test_paths_that_are_cut_are_refused(tmp_path):
     (tmp_path / "paths.jsonl").write_text('"a"\n"b"\n"c"\n4\n')
     with pytest.raises(FileFormatError, match="some are no strings"):
         read_views(tmp_path)
+
+
+# ---- digests
+
+
+def test_digests_come_back_as_a_memory_map_and_are_no_view(tmp_path):
+    write_views(tmp_path, {"hog": MATRIX}, digests=DIGESTS)
+    assert isinstance(read_digests(tmp_path), np.memmap)
+    np.testing.assert_array_equal(read_digests(tmp_path), DIGESTS)
+    assert read_views(tmp_path).names == ("hog",)
+
+
+def test_digests_that_were_lost_are_told_from_those_that_were_never_kept(tmp_path):
+    write_views(tmp_path / "without", {"hog": MATRIX})
+    assert read_digests(tmp_path / "without") is None
+    assert read_digests(tmp_path) is None  # no views folder
+    write_views(tmp_path / "with", {"hog": MATRIX}, digests=DIGESTS)
+    (tmp_path / "with" / "digests.npy").unlink()
+    with pytest.raises(FileFormatError, match=r"must be there, as manifest\.json lists it, and is not"):
+        read_digests(tmp_path / "with")
+    assert read_views(tmp_path / "with").n_rows == 4  # who does not need them does not miss them
+
+
+def test_digests_of_an_earlier_writing_are_not_taken_for_new_ones(tmp_path):
+    write_views(tmp_path, {"hog": MATRIX}, digests=DIGESTS)
+    write_views(tmp_path, {"hog": MATRIX + 1})
+    assert read_digests(tmp_path) is None
+
+
+def test_digests_of_an_extraction_whose_manifest_does_not_tell_of_them_are_taken_if_they_are_there(tmp_path):
+    write_views(tmp_path, {"hog": MATRIX}, digests=DIGESTS)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    del manifest["digests"]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert read_digests(tmp_path) is None
+    (tmp_path / "extraction.json").write_text("{}")
+    np.testing.assert_array_equal(read_digests(tmp_path), DIGESTS)
+    (tmp_path / "digests.npy").unlink()
+    assert read_digests(tmp_path) is None
+
+
+@pytest.mark.parametrize("values", [DIGESTS[:, 1:], DIGESTS[1:], DIGESTS.astype(float)])
+def test_digests_of_other_pictures_are_refused(values, tmp_path):
+    with pytest.raises(ViewMismatchError, match=r"must be uint8 of shape \(4, 16\)"):
+        write_views(tmp_path, {"hog": MATRIX}, digests=values)
+    write_views(tmp_path, {"hog": MATRIX}, digests=DIGESTS)
+    np.save(tmp_path / "digests.npy", values)
+    with pytest.raises(FileFormatError, match=r"must hold uint8 of shape \(4, 16\)"):
+        read_digests(tmp_path)

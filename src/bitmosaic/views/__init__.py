@@ -2,7 +2,7 @@
 
 from bitmosaic.views.core import Rows, Views, exact_dtype, forget_pages, read_rows
 from bitmosaic.views.door import as_views
-from bitmosaic.views.folder import views_fingerprint
+from bitmosaic.views.folder import read_digests, views_fingerprint
 from bitmosaic.views.readers import read_views
 from bitmosaic.views.writer import write_views
 
@@ -12,6 +12,7 @@ __all__ = [
     "as_views",
     "exact_dtype",
     "forget_pages",
+    "read_digests",
     "read_rows",
     "read_views",
     "views_fingerprint",

@@ -1,4 +1,6 @@
-"""A views folder: one <view>.npy per view as memory maps, labels.npy, paths.jsonl, manifest.json; or Parquet parts."""
+"""A views folder: one <view>.npy per view as memory maps, manifest.json, and where they are known labels.npy,
+paths.jsonl and digests.npy; or Parquet parts.
+"""
 
 import hashlib
 import json
@@ -14,7 +16,8 @@ from bitmosaic.reading import read_json, read_lines
 from bitmosaic.views import parts
 from bitmosaic.views.core import Views
 
-MANIFEST, LABELS, PATHS = "manifest.json", "labels.npy", "paths.jsonl"
+MANIFEST, LABELS, PATHS, DIGESTS = "manifest.json", "labels.npy", "paths.jsonl", "digests.npy"
+DIGEST_BYTES = 16  # among a hundred million pictures, two that differ share a digest with a chance of 1e-23
 EXTRACTION = "extraction.json"  # how the views were made of pictures, where they were
 FORMAT, VERSION = "bitmosaic-views", 1
 # No separators, no leading dot, no trailing dot or space.
@@ -114,6 +117,27 @@ def _read_listed(folder: Path, manifest: dict[str, Any], bare: bool) -> Views:
     labels = load_npy(folder / LABELS) if not bare and manifest.get("labels") else None
     paths = _read_paths(folder / PATHS) if not bare and manifest.get("paths") else None
     return Views(tuple(entry.get("name") for entry in manifest["views"]), tuple(arrays), labels, paths)
+
+
+def read_digests(folder: Path) -> np.ndarray | None:
+    """(n, 16) uint8 of the content of each picture of a views folder as a memory map; None where they were not kept."""
+    if not (folder / MANIFEST).exists():
+        return None
+    manifest, path = _read_manifest(folder / MANIFEST), folder / DIGESTS
+    if not manifest.get("digests", path.exists() and (folder / EXTRACTION).exists()):  # old manifests do not tell
+        return None
+    if not path.exists():
+        raise FileFormatError(
+            f"{path} must be there, as manifest.json lists it, and is not: pictures are known again by it. "
+            "Copy it from where it was made, or remove the folder and extract again."
+        )
+    digests, shape = open_npy(path), (manifest.get("n_rows"), DIGEST_BYTES)
+    if digests.dtype != np.uint8 or digests.shape != shape:
+        raise FileFormatError(
+            f"{path} must hold uint8 of shape {shape}; it holds {digests.dtype} of {digests.shape}. "
+            "Copy it from where it was made, or remove the folder and extract again."
+        )
+    return digests
 
 
 def _read_paths(path: Path) -> tuple[str, ...]:

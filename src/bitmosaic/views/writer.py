@@ -6,18 +6,20 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from bitmosaic.errors import FileFormatError, InvalidDataError
+from bitmosaic.errors import FileFormatError, InvalidDataError, ViewMismatchError
 from bitmosaic.files import beside, make_folder, new_file, sync_folder
 from bitmosaic.views.core import Rows, Views
 from bitmosaic.views.door import as_views
-from bitmosaic.views.folder import FORMAT, LABELS, MANIFEST, PATHS, VERSION, is_plain_name
+from bitmosaic.views.folder import DIGEST_BYTES, DIGESTS, FORMAT, LABELS, MANIFEST, PATHS, VERSION, is_plain_name
 
+TAKEN = ("labels", "digests")  # names of other files
 _BLOCK_BYTES = 16 * 2**20
 
 
@@ -27,9 +29,12 @@ def write_views(
     *,
     labels: Any = None,
     paths: Sequence[str] | None = None,
+    digests: np.ndarray | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Write what `as_views` takes as a views folder. `labels` and `paths` stand in for those of the views.
+
+    `digests`, (n, 16) uint8, know the pictures again that the rows were made of.
 
     `progress(done, total)` is told how many bytes of the matrices are written.
 
@@ -42,6 +47,11 @@ def write_views(
     if paths is not None:
         views = replace(views, paths=tuple(paths))
     _check_file_names(views.names)
+    if digests is not None and (digests.dtype != np.uint8 or digests.shape != (views.n_rows, DIGEST_BYTES)):
+        raise ViewMismatchError(
+            f"Digests must be uint8 of shape {(views.n_rows, DIGEST_BYTES)}, one for each row of the views; "
+            f"got {digests.dtype} of {digests.shape}. Leave out those of rows that the views do not have."
+        )
     done, total = 0, sum(prod(array.shape) * array.dtype.itemsize for array in views.arrays)
 
     def wrote(n_bytes: int) -> None:
@@ -52,11 +62,12 @@ def write_views(
     contents: dict[str, Callable[[BinaryIO], None]] = {}
     for name, array in zip(views.names, views.arrays, strict=True):
         contents[f"{name}.npy"] = lambda file, array=array: _write_matrix(file, array, wrote)  # type: ignore[misc]
-    if views.labels is not None:
-        contents[LABELS] = lambda file: np.lib.format.write_array(file, views.labels, allow_pickle=False)
+    for name, values in ((LABELS, views.labels), (DIGESTS, digests)):
+        if values is not None:
+            contents[name] = partial(np.lib.format.write_array, array=values, allow_pickle=False)
     if views.paths is not None:
         contents[PATHS] = lambda file: file.writelines(_json(path) + b"\n" for path in views.paths)
-    contents[MANIFEST] = lambda file: file.writelines([_json(_manifest(views), indent=1)])
+    contents[MANIFEST] = lambda file: file.writelines([_json(_manifest(views, digests is not None), indent=1)])
     try:
         make_folder(folder)
         _write_all(folder, contents)
@@ -97,13 +108,14 @@ def _write_matrix(file: BinaryIO, array: Rows, wrote: Callable[[int], None]) -> 
         wrote(block.nbytes)
 
 
-def _manifest(views: Views) -> dict[str, Any]:
+def _manifest(views: Views, digests: bool) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
         "n_rows": views.n_rows,
         "labels": views.labels is not None,
         "paths": views.paths is not None,
+        "digests": digests,
         "views": [
             {"name": name, "file": f"{name}.npy", "shape": list(array.shape), "dtype": array.dtype.str}
             for name, array in zip(views.names, views.arrays, strict=True)
@@ -119,10 +131,10 @@ def _check_file_names(names: tuple[str, ...]) -> None:
     seen: dict[str, str] = {}
     for name in names:
         key = unicodedata.normalize("NFC", name).casefold()  # what some file systems take as the same
-        if not is_plain_name(name) or key == "labels":
+        if not is_plain_name(name) or key in TAKEN:
             raise InvalidDataError(
                 "The name of a view becomes a file name: letters, digits, _ . - and spaces, not beginning "
-                f"with a dot, and not 'labels'; got {name!r}. Rename the view."
+                f"with a dot, and not 'labels' or 'digests'; got {name!r}. Rename the view."
             )
         if key in seen:
             raise InvalidDataError(

@@ -16,7 +16,7 @@ ERRORS = ("ENOSPC", "EIO", "EACCES")
 SHORT_TRIES = 4  # some of the writes are enough for a test suite
 NOBODY = 65534
 PAGE = 4096
-
+PARTS = (*COMMANDS, "disks", "permission", "changes")
 
 KILLED, FAILED = "`{}` killed at", "`{}` with a full or failing disk or no permission at"
 DISKS = "disks of several sizes that fill up during a command, and then grow"

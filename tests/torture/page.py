@@ -16,6 +16,13 @@ def line(tally, version, seconds):
     return "| " + " | ".join([*(f"{count:,}" for count in counts), tally.what, run]) + " |"
 
 
+def line_in_words(tally):
+    return (
+        f"{tally.tried:,} tries: {len(tally.losses)} losses, {len(tally.wrong)} wrong results, "
+        f"{len(tally.crashes)} crashes."
+    )
+
+
 def commit():
     """The commit that is tried, with a + where files have changed since."""
     version = _git("rev-parse", "--short", "HEAD")
@@ -36,16 +43,16 @@ class Page:
     def __init__(self, path: Path):
         self.path = path
 
-    def write(self, kind, title, lines, whole=False):
-        """Put these lines in the place of older ones that tell of the same; with `whole`, of all older ones."""
+    def write(self, kind, title, row, lines):
+        """Put this row in the place of an older one that tells of the same. Only what `lines` tell of stays."""
         begin, end = f"<!-- torture:{kind} -->", f"<!-- /torture:{kind} -->"
         old = re.search(f"{begin}.*?{end}", text := self.path.read_text(), flags=re.S)
         assert old, f"{self.path} has no section {begin}"
-        known = {} if whole else {_what(row): row for row in old[0].splitlines() if re.match(r"\| [\d,]+ \|", row)}
-        rows = known | {_what(row): row for row in lines}
-        section = "\n".join([begin, title.partition("\n")[0], "", HEAD, *rows.values(), end])
+        rows = {_what(row): row for row in (*re.findall(r"^\| [\d,]+ \|.*", old[0], flags=re.M), row)}
+        kept = [rows[what] for what in lines if what in rows]
+        section = "\n".join([begin, title.partition("\n")[0], "", HEAD, *kept, end])
         self.path.write_text(text[: old.start()] + section + text[old.end() :])
 
 
 def _what(row):
-    return row.split(" | ")[4]
+    return row.split(" | ")[4].partition(" (not tried")[0]

@@ -33,6 +33,11 @@ class Tally:
     wrong: list[str] = field(default_factory=list)  # results that differ from those of an undisturbed run
     crashes: list[str] = field(default_factory=list)  # a traceback, a signal, memory beyond the limit
 
+    def add(self, other):
+        self.tried += other.tried
+        for kept, more in ((self.losses, other.losses), (self.wrong, other.wrong), (self.crashes, other.crashes)):
+            kept += more
+
     @property
     def bad(self):
         """What must not be; a line that says nothing of it and was never tried is no proof either."""

@@ -15,7 +15,10 @@ OUTSIDE = (
     "%2e%2e/%2e%2e/secret.txt",
     "..%5csecret.txt",
     "%252e%252e%252fsecret.txt",
+    *("/etc/passwd", "%2fetc%2fpasswd", "../" * 12 + "etc/passwd", "..%2f" * 12 + "etc%2fpasswd"),
+    *("..%5c" * 12 + "etc%5cpasswd", "file:%2f%2f%2fetc%2fpasswd", "....%2f%2f" * 12 + "etc%2fpasswd"),
 )
+NONE_OF_THEIRS = (b"Traceback", b'File "', b"site-packages", SECRET.encode(), b"root:x:0:0")
 ODD = ("", ".", "..", "%00", "main.js%00", "%ff%fe", "%e2%80%ae", "%0d%0aX:%20y", "{{token}}", "<script>", "a" * 5000)
 NUMBERS = ("-1", "007", "1.5", "NaN", "1e3", "+1", "0x10", "%d9%a3", *(str(n) for n in (2**31, 2**63, 2**64, 10**400)))
 QUERIES = ("start", "count", "q", "page", "size", "path")
@@ -83,9 +86,15 @@ def known_attacks(target):
     for (method, path), site in product(paths, OTHER_SITES[4:]):
         yield Attack(target.request(method, path, site), refused=True)
     for route, value in product(target.routes, OUTSIDE + ODD + NUMBERS):
-        yield Attack(target.request("GET", _filled(route.path, [value])))
+        yield Attack(
+            target.request("GET", _filled(route.path, [value])), refused=value in OUTSIDE and "{" in route.path
+        )
         for name in QUERIES:
             yield Attack(target.request("GET", f"{_filled(route.path, ['0'])}?{name}={value}"))
+
+
+def edits_of_others(target):
+    """Edits as other sites, and people without our pages, would send them."""
     for site in OTHER_SITES:
         yield Attack(target.edit(site), refused=True)
         yield Attack(target.edit(site, "Referer: http://evil.example/", token=""), refused=True)
@@ -193,7 +202,7 @@ def fault_of(attack, answer):
         return None if attack.unanswered and not answer else f"no answer {answer[:80]!r}"
     if max(statuses) >= 500:
         return f"status {max(statuses)}"
-    if any(sign in answer for sign in (b"Traceback", b'File "', b"site-packages", SECRET.encode())):
+    if any(sign in answer for sign in NONE_OF_THEIRS):
         return "an answer that tells of what is none of theirs"
     if b"neither goes on nor hangs up" in answer:
         return "a connection left open"

@@ -15,6 +15,7 @@ from bitmosaic.views import read_views
 from pictures import write_pictures
 from torture.commands import COMMANDS, N_EACH, kill
 from torture.kills import check_result
+from torture.locks import until_stopped
 from torture.tally import Tally
 
 DURING = "pictures removed, broken or replaced by folders during a command"
@@ -78,6 +79,7 @@ def pictures_during(forks, jobs, effort, folder):
         job = with_pictures(jobs[name], pictures)
         truth = read_views(folder / "large" / "additions" / "0001" / "views" if name == "add" else folder / "views")
         features = {path: [view[i] for view in truth.arrays] for i, path in enumerate(truth.paths)}
+        predictions = undisturbed(forks, job, pictures) if name == "predict" else ()
         for harm in HARMS * 4 if effort.whole else [dice.choice(HARMS)]:
             files = new_pictures(job, pictures)
             job.clear()
@@ -90,24 +92,39 @@ def pictures_during(forks, jobs, effort, folder):
             if ended.crashed or not (ended.code == 0 or ended.refused):
                 tally.crashes.append(f"{why}: ended with {ended.code}: {ended.said[-600:]}")
             elif ended.code == 0:
-                tally.wrong += [f"{why}: {what}" for what in _unlike(job, features, len(files))]
+                unlike = _unlike(job, features, predictions, len(files), vanished=harm is not break_some)
+                tally.wrong += [f"{why}: {what}" for what in unlike]
     return tally
+
+
+def undisturbed(forks, job, pictures):
+    """The lines that a prediction writes."""
+    new_pictures(job, pictures)
+    job.clear()
+    assert forks.run(job.arguments).code == 0
+    return set((job.out / "predictions.csv").read_text().splitlines())
 
 
 def _stopped(started, harm, files):
     os.kill(started[0], signal.SIGSTOP)
+    until_stopped(started[0])
     try:
         harm(files)
     finally:
         os.kill(started[0], signal.SIGCONT)
 
 
-def _unlike(job, features, n_pictures):
-    """What of a result is not as the pictures were before anything happened to them, or is not told."""
+def _unlike(job, features, predictions, n_pictures, vanished):
+    """What of a result is not as the pictures were before anything happened to them, or is not told.
+
+    Pictures that have `vanished` before anybody looked for them are nobody's loss.
+    """
     out = job.out / "additions" / "0001" if job.name == "add" else job.out
     skipped = (out / "skipped.csv").read_text().splitlines()[1:]
     if job.name == "predict":
-        n_rows = len((out / "predictions.csv").read_text().splitlines()) - 1
+        lines = (out / "predictions.csv").read_text().splitlines()
+        n_rows = len(lines) - 1
+        yield from (f"a prediction of no picture that was there: {line}" for line in set(lines) - predictions)
     else:
         views = read_views(out if job.name == "extract" else out / "views")
         n_rows = views.n_rows
@@ -115,7 +132,8 @@ def _unlike(job, features, n_pictures):
             rows = [view[i] for view in views.arrays]
             if not all(np.array_equal(row, true) for row, true in zip(rows, features[path], strict=True)):
                 yield f"the features of {path} are those of no picture that was there"
-    if n_rows + len(skipped) > n_pictures:
+    n_told = n_rows + len(skipped)
+    if n_told > n_pictures or (n_told < n_pictures and not vanished):
         yield f"{n_rows} pictures, {len(skipped)} skipped, of {n_pictures}"
 
 

@@ -8,7 +8,8 @@ import time
 
 from torture import changes
 from torture.commands import COMMANDS, bench, halves, jobs_in
-from torture.kills import check_result
+from torture.kills import check_done, check_reader, check_result
+from torture.locks import until_stopped
 from torture.server import COUNT
 from torture.tally import Tally
 
@@ -73,6 +74,8 @@ def check_stop(job, ended, why, tally):
     told = ended.refused and str(job.out.parent) in ended.said
     if ended.crashed or not (told or ended.code in (0, -signal.SIGKILL)):
         tally.crashes.append(f"{job.name}, {why}: ended with {ended.code}: {ended.said[-600:]}")
+    check_done(job, ended, tally, f", {why}")
+    check_reader(job, tally, f", {why}")
     tally.losses += [f"{job.name}, {why}: half of {path} passes for whole" for path in halves(job)]
 
 
@@ -136,6 +139,7 @@ def no_permission(forks, jobs, effort, folder):
             started = forks.start(there.arguments, user=user)
             time.sleep(dice.uniform(0, jobs[there.name].seconds))
             os.kill(started[0], signal.SIGSTOP)
+            until_stopped(started[0])
             folders = [path for place in there.places for path in [place, *place.rglob("*")] if path.is_dir()]
             for path in (there.out.parent, *folders):
                 path.chmod(0o555)

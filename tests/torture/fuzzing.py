@@ -24,7 +24,7 @@ from bitmosaic.errors import BitmosaicError
 from torture.mutants import mutant
 from torture.readers import targets
 from torture.shapes import Shape, any_shape, first_shapes, remove
-from torture.victims import HERE, Victims
+from torture.victims import HERE, Victims, payloads
 
 ALLOWANCE = 2**30  # bytes
 SECONDS_EACH = 20
@@ -94,6 +94,13 @@ class Fuzzing:
             self.look(content if shaped else target.name)
         self.seconds += time.monotonic() - begun
         self.shaped_seconds += time.monotonic() - begun if shaped else 0
+
+    def begin(self, rng) -> None:
+        """What is never left to chance: each kind of file once, and where a pickle may stand, one that runs code."""
+        for number, target in enumerate(self.targets):
+            for content in (*payloads(target.name), mutant(rng, target.name, target.contents)):
+                self.attempt(number, content)
+        self.look("a payload")
 
     def look(self, after) -> None:
         """Whether anything was done to the files of others."""
@@ -169,6 +176,7 @@ def main(folder, seconds, seed, *readers):
     os.chdir(Path(folder) / "victims" / HERE)
     limit_memory()
     for fuzzing in fuzzings:
+        fuzzing.begin(rng)
         end = time.monotonic() + float(seconds)
         while time.monotonic() < end:
             number = int(rng.integers(len(fuzzing.targets)))

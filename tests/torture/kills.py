@@ -2,9 +2,16 @@
 
 import json
 import random
+import shutil
 import signal
+import tempfile
 import time
+from dataclasses import replace
+from pathlib import Path
 
+from bitmosaic.errors import BitmosaicError
+from bitmosaic.refitting import HISTORY
+from bitmosaic.run import Run
 from torture.commands import COMMANDS, bench, halves, hidden, kill
 from torture.tally import Tally
 
@@ -40,6 +47,8 @@ def in_a_row(forks, job, dice, n_kills, tally):
         ended = forks.wait(started)
         tally.tried += ended.code == -signal.SIGKILL
         check_end(job, ended, tally)
+        check_done(job, ended, tally)
+        check_reader(job, tally)
         tally.losses += [f"{job.name}: half of {path} passes for whole" for path in halves(job)]
         tally.losses += [f"{job.name}: {path} was made again" for path in remade(job, known)]
         tally.losses += [f"{job.name}: {counted} pictures were extracted, then fewer"] * (extracted(job) < counted)
@@ -53,6 +62,41 @@ def check_end(job, ended, tally):
     """Killed, or at its end before that; nothing else."""
     if ended.crashed or ended.code not in (0, -signal.SIGKILL):
         tally.crashes.append(f"{job.name} ended with {ended.code}: {ended.said[-600:]}")
+
+
+def check_done(job, ended, tally, why=""):
+    """Who says that all is done has done it, whatever happened; only what could not be removed may be left."""
+    if ended.code == 0:
+        left = job.left()
+        lacks = sorted(path for path, content in job.expected.items() if left.get(path) != content)
+        tally.losses += [f"{job.name}{why}: it says it is done, without {', '.join(lacks)}"] * bool(lacks)
+
+
+def check_reader(job, tally, why=""):
+    """Who opens a run that was being changed sees it as it was before or after, never half of each."""
+    if job.origin is None:
+        return
+    with tempfile.TemporaryDirectory() as elsewhere:  # the disk may be full
+        seen = replace(job, out=Path(elsewhere) / job.out.name)
+        shutil.copytree(job.out, seen.out)
+        try:
+            Run(seen.out)
+            found = of_the_run(seen)
+        except BitmosaicError as error:
+            tally.losses.append(f"{job.name}{why}: it cannot be opened: {error}")
+            return
+    if found not in [of_the_run(job, state) for state in job.states]:
+        tally.losses.append(f"{job.name}{why}: half old, half new")
+
+
+def of_the_run(job, left=None):
+    """What belongs together; edits and lineages of earlier times stand beside it."""
+    paths = {Path(path).relative_to(job.out.name): content for path, content in (left or job.left()).items()}
+    return {
+        path: content
+        for path, content in paths.items()
+        if path.parts[0] != HISTORY and not any(part.startswith(".") for part in path.parts)
+    }
 
 
 def check_result(job, tally):

@@ -5,6 +5,7 @@ import random
 import signal
 import socket
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from torture.tally import Tally
 
 AT_ONCE = 4
 NEAR, SPARSE = 60, 4  # steps at the beginning and the end, and of how many others one
+MOST_TRIES = 50  # to see a command hold its lock
 
 
 TWICE = "the same command twice at once: the second says who works there, the first finishes"
@@ -61,6 +63,7 @@ def stopped(forks, job, dice):
     started = forks.start(job.arguments)
     time.sleep(dice.uniform(0, job.seconds))
     os.kill(started[0], signal.SIGSTOP)
+    until_stopped(started[0])
     return started
 
 
@@ -77,13 +80,21 @@ def second_meets_first(forks, jobs, dice, times):
     tally = Tally(TWICE)
     for job in (jobs[name] for name in COMMANDS for _ in range(times)):
         first = stopped(forks, job, dice)
+        at_work = names(job, first) and not all_there(job)
         second = forks.run(job.arguments)
         ended = gone_on(forks, first)
         tally.tried += 1
         if ended.code != 0 or not (second.code == 0 or (second.refused and says_who(second.said, first))):
             tally.crashes.append(f"{job.name}: {ended}; the second: {second}")
+        if at_work and second.code == 0:
+            tally.crashes.append(f"{job.name}: the second was let in beside the first")
         check_result(job, tally)
     return tally
+
+
+def all_there(job):
+    """Whether a second one finds the work done, and need not work."""
+    return job.states[1].items() <= job.left().items()
 
 
 def at_steps(forks, job, effort):
@@ -104,7 +115,7 @@ def at_steps(forks, job, effort):
             first = forks.start(job.arguments, fault=[STOP, n, places])
             until_stopped(first[0])
             second = forks.run(job.arguments)
-            unnamed = str(first[0]) not in "".join(lock.read_text() for lock in locks_of(job))
+            unnamed = not names(job, first)
             ended = gone_on(forks, first)
             tally.tried += 1
             told = says_who(second.said, first) or (unnamed and ": process " not in second.said)
@@ -123,11 +134,25 @@ def chosen_steps(n_steps, effort):
 
 def kill_holding(forks, job):
     """A command is killed as soon as it has the lock; what is left says that it holds it."""
-    started = forks.start(job.arguments)
-    while not any(lock.stat().st_size for lock in locks_of(job)):
-        time.sleep(0.001)
-    kill(started)
-    forks.wait(started)
+    for _ in range(MOST_TRIES):
+        started = forks.start(job.arguments)
+        while not names(job, started) and not has_ended(started[0]):
+            time.sleep(0.001)
+        kill(started)
+        forks.wait(started)
+        if names(job, started):
+            return
+        job.clear()  # it was too fast for us
+    raise TimeoutError(f"{job.name} was never seen to hold its lock")
+
+
+def names(job, started):
+    """Whether a lock says that this process holds it."""
+    for lock in locks_of(job):
+        with suppress(FileNotFoundError):  # given back since
+            if f'"process": {started[0]},' in lock.read_text():
+                return True
+    return False
 
 
 def locks_of(job):
@@ -136,8 +161,16 @@ def locks_of(job):
 
 
 def until_stopped(pid):
-    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TZ":
+    while state_of(pid) not in "TZ":
         time.sleep(0.001)
+
+
+def has_ended(pid):
+    return state_of(pid) == "Z"
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def other_command(forks, jobs, dice, times):

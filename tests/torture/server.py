@@ -1,7 +1,8 @@
 """Forks a bitmosaic command for each line of JSON on its standard input; answers with process ids and exit codes.
 
 A fault is ["kill" or an errno, n, places]: at the n-th time that something in these places is to be written, opened for
-writing, cut, synced, renamed, made or removed, the process is killed there, or the system call fails with that error.
+writing, cut, synced, renamed, made or removed, the process is killed there, or the system call fails with that error;
+of what is written there, half comes to the file.
 ["count", 0, places] lets nothing fail, and tells of every such time. ["stop", n, places] stops it (SIGSTOP) there, or
 where anything in these places is opened, listed, locked or looked at: ["count all", 0, places] tells of all that.
 """
@@ -107,7 +108,7 @@ def install(kind, n, places):
     """Let the n-th change to anything in these places fail, and that alone: a full disk is tried with a full disk."""
     count, stepwise, places = 0, kind in (STOP, COUNT_ALL), tuple(places)
 
-    def meet(path):
+    def meet(path, tear=lambda: None):
         nonlocal count
         if not isinstance(path, str | bytes | os.PathLike) or not os.path.abspath(os.fsdecode(path)).startswith(places):
             return
@@ -119,6 +120,7 @@ def install(kind, n, places):
             if kind == STOP:
                 os.kill(os.getpid(), signal.SIGSTOP)
                 return
+            tear()
             if kind == "kill":
                 os.kill(0, signal.SIGKILL)
             raise OSError(getattr(errno, kind), os.strerror(getattr(errno, kind)), os.fsdecode(path))
@@ -133,7 +135,7 @@ def install(kind, n, places):
 
     class Raw(io.FileIO):
         def write(self, data):
-            meet(self.name)
+            meet(self.name, lambda: super(Raw, self).write(memoryview(data)[: len(data) // 2]))  # as a disk tears it
             return super().write(data)
 
         def truncate(self, size=None):
@@ -155,7 +157,7 @@ def install(kind, n, places):
         fsync(descriptor)
 
     def write_(descriptor, data):
-        meet(_path(descriptor))
+        meet(_path(descriptor), lambda: write(descriptor, data[: len(data) // 2]))
         return write(descriptor, data)
 
     def stat_(path, **options):

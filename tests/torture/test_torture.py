@@ -68,8 +68,9 @@ def test_the_page_tells_of_all_that_the_long_form_tries_and_on_which_commit(kind
     section = PAGE.read_text().partition(f"<!-- torture:{kind} -->\n")[2].partition(f"<!-- /torture:{kind} -->")[0]
     rows = [row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("| ")][1:]
     assert sorted(row[4] for row in rows) == sorted(import_module(f"torture.{kind}").lines(LONG))
-    run = re.compile(r"[0-9a-f]{7}\+?, \d+\.\d min(, with.*)?")
+    run = re.compile(r"[0-9a-f]{7}, \d+\.\d min(, .*)?")  # of a commit as it is
     assert [row[4:] for row in rows if not run.fullmatch(row[5])] == []
+    assert [row for row in rows if row[1:4] != ["0", "0", "0"]] == []
 
 
 def test_what_is_tried_side_by_side_comes_into_the_page_and_what_breaks_the_harness_is_bad(tmp_path, capsys):

@@ -5,8 +5,12 @@ import, and each of them leaves a mark when it is run.
 """
 
 import os
+import pickle
 import shutil
+from io import BytesIO
 from pathlib import Path
+
+import numpy as np
 
 HERE = "here"  # the current folder of whoever fuzzes
 MODULES = (
@@ -16,6 +20,27 @@ MODULES = (
 RAN = ".ran"
 LEAVE_A_MARK = f'open(__file__ + "{RAN}", "w").close()\n'
 FILE, FOLDER = "notes.txt", "album"
+
+
+class Payload:
+    """Unpickled, it leaves a mark in the current folder."""
+
+    def __reduce__(self):
+        return exec, (f'open("unpickled.py{RAN}", "w").close()',)
+
+
+def payloads(name: str) -> list[bytes]:
+    """Files of the kind of `name` that hold a pickle which runs code, where a reader might unpickle."""
+    array, kind = np.array([[Payload()] * 2] * 2, dtype=object), Path(name).suffix
+    if kind == ".npy":
+        np.save(file := BytesIO(), array, allow_pickle=True)
+    elif kind == ".npz":
+        np.savez(file := BytesIO(), a=array, labels=array[0])
+    elif kind in (".pickle", ".pkl", ""):
+        file = BytesIO(pickle.dumps({b"data": Payload(), b"labels": [0]}))
+    else:
+        return []
+    return [file.getvalue()]
 
 
 class Victims:

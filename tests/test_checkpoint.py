@@ -12,6 +12,7 @@ from bitmosaic.errors import (
     ParameterError,
     StaleCheckpointError,
 )
+from bitmosaic.files import beside
 from bitmosaic.model_file import read_model, write_model
 from bitmosaic.parameters import drawn_seed
 from bitmosaic.solver import loop
@@ -314,3 +315,13 @@ def test_a_short_fit_writes_no_state(views, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "EVERY", 60.0)
     HSIC(**SMALL).fit(views, checkpoint=tmp_path)
     assert not list(tmp_path.glob("*.safetensors"))
+
+
+def test_what_a_killed_fit_left_unfinished_goes_and_its_checkpoint_is_taken_up(views, tmp_path):
+    left = beside(tmp_path / "loop.safetensors")
+    with pytest.raises(StoppedError):
+        HSIC(**SMALL).fit(views, checkpoint=tmp_path, progress=stop_at(3))
+    left.write_bytes(b"half")
+    model = HSIC(**SMALL).fit(views, checkpoint=tmp_path)
+    assert not left.exists()
+    np.testing.assert_array_equal(model.labels_, HSIC(**SMALL).fit(views).labels_)

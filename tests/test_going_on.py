@@ -261,7 +261,7 @@ def test_an_extraction_that_has_lost_its_manifest_is_not_read_as_other_views(fol
         lambda: pipeline.fit(views, tmp_path / "run", 3),
         lambda: extraction.extract_views(folder, views, VIEWS),
     ):
-        with pytest.raises(FileFormatError, match=r"has lost it\. Remove the folder and extract again"):
+        with pytest.raises(FileFormatError, match=r"has lost it\. Copy it again from where it was made"):
             again()
 
 

@@ -1,12 +1,13 @@
 """Files that are replaced together are all old or all new to whoever reads after a kill, wherever that was."""
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from bitmosaic.errors import BusyFolderError
+from bitmosaic.errors import BusyFolderError, UnwritableFileError
 from bitmosaic.files import locked
 from bitmosaic.publishing import announce, finish_publishing, publish
 
@@ -94,3 +95,20 @@ def test_who_comes_while_another_publishes_is_told_so(folder):
     with locked(folder), pytest.raises(BusyFolderError, match="another bitmosaic is busy"):
         finish_publishing(folder, folder / ".work", NAMES)
     assert content(folder)["manifest"] == "old"
+
+
+def test_who_may_only_read_is_told_that_new_files_wait(folder, monkeypatch):
+    announce(folder / ".work", NAMES)
+    before = content(folder)
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        with pytest.raises(
+            UnwritableFileError,
+            match=r"^New files must take their places in \S+ before it is read, and cannot \(Read-only file system\)",
+        ):
+            finish_publishing(folder, folder / ".work", NAMES)
+    assert content(folder) == before

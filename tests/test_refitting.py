@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from bitmosaic import HSIC, pipeline, refitting
+from bitmosaic import HSIC, files, pipeline, refitting
 from bitmosaic.edits import EditLog
-from bitmosaic.errors import BusyFolderError, FileFormatError, InvalidDataError, ParameterError
+from bitmosaic.errors import BusyFolderError, FileFormatError, InvalidDataError, ParameterError, UnwritableFileError
 from bitmosaic.explorer.clusters import Clusters, Pictures
-from bitmosaic.files import locked
+from bitmosaic.files import beside, locked
 from bitmosaic.metrics import clustering_scores
 from bitmosaic.publishing import READY
 from bitmosaic.refitting import Before, refit
@@ -274,6 +274,47 @@ def test_a_refit_that_was_stopped_goes_on_with_what_it_has_learned(run, monkeypa
 
 def interrupted(*_, **__):
     raise KeyboardInterrupt
+
+
+@pytest.fixture
+def stopped(run, monkeypatch):
+    """A refit that was to find the number of clusters, and has drawn its chart."""
+    with monkeypatch.context() as patched:
+        patched.setattr(refitting, "draw_clusters", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            refit(run, n_clusters="auto")
+    assert (run.folder / REFIT / "how-many.png").exists()
+    return run
+
+
+def test_the_chart_of_another_refit_that_was_stopped_does_not_appear(stopped):
+    made = refit(stopped, n_clusters=2)
+    assert not (made.run.folder / "how-many.png").exists()
+    assert not (made.run.folder / REFIT).exists()
+
+
+def test_a_refit_that_cannot_be_cleared_away_is_one_sentence_and_nothing_of_it_appears(stopped, monkeypatch):
+    def stuck(path, ignore_errors=False):
+        (path / "manifest.json").unlink()  # some of it goes
+        if not ignore_errors:
+            raise PermissionError(13, "Permission denied")
+
+    labels = np.array(stopped.column("labels"))
+    with monkeypatch.context() as patched:
+        patched.setattr(files.shutil, "rmtree", stuck)
+        with pytest.raises(UnwritableFileError, match=rf"{REFIT} cannot be written \(Permission denied\)"):
+            refit(stopped, n_clusters=2)
+    found = Run(stopped.folder)
+    assert "refits" not in found.manifest
+    np.testing.assert_array_equal(found.column("labels"), labels)
+    assert not (refit(stopped, n_clusters=2).run.folder / "how-many.png").exists()
+
+
+def test_what_was_left_unfinished_in_a_run_goes_with_its_refit(run):
+    left = beside(run.folder / "manifest.json")
+    left.touch()
+    refit(run)
+    assert not left.exists()
 
 
 @pytest.mark.parametrize("part", [{"seconds": []}, {"images": "x"}, {"bytes": {"fit": 1}}, {"view_weights": None}])

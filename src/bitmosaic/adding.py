@@ -88,11 +88,13 @@ def add_to(run: Run, src: Any, update: bool, n_threads: int | None, strict: bool
         work.mkdir(exist_ok=True)
     remove_unfinished(work)
     new = (_new_views if _is_views(run, src) else _new_pictures)(run, src, work, n_threads, strict, progress)
-    for entry in work.iterdir():  # of an attempt that was stopped
-        if entry.is_file() and entry.name != RECIPE:
-            entry.unlink()
+    with writing(work):
+        for entry in work.iterdir():  # of an attempt that was stopped
+            if entry.is_file() and entry.name != RECIPE:
+                entry.unlink()
+        if new.views is None:
+            remove(work)
     if new.views is None:
-        remove(work)
         return Added(run, None, 0, new.known, new.skipped, {}, drift_of(run), new.recognises)
     progress("encoding and assigning", 0, new.views.n_rows)
     facts, sizes = _write_addition(run, work, new.views, update, n_threads)
@@ -249,8 +251,8 @@ def _new_views(run: Run, src: Any, work: Path, n_threads: int | None, strict: bo
     if not len(new):
         return _New(None, len(same), 0, source, fingerprint, recognises)
     out = work / "views"
-    with writing(out):
-        remove(out, gently=True)
+    with writing(out):  # what stayed of other features would appear with these
+        remove(out)
     kept = views if len(new) == views.n_rows else picked(views, new)
     write_views(out, kept, digests=None if digests is None else digests[new])
     if path is not None and (path / RECIPE).is_file():  # so that the pictures are found

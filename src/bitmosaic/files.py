@@ -10,8 +10,9 @@ import shutil
 import socket
 import sys
 import time
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -228,8 +229,13 @@ class _File(io.BufferedWriter):
 @contextmanager
 def new_file(path):
     """A binary file to write to, which is not there yet and is on the disk when the block ends."""
-    with open(path, "xb", buffering=0) as raw, _File(raw) as file:
-        _take(raw.fileno())
+    with open(path, "xb", buffering=0) as raw, _filling(raw) as file:
+        yield file
+
+
+@contextmanager
+def _filling(raw):
+    with _File(raw) as file:
         yield file
         file.flush()
         os.fsync(raw.fileno())
@@ -262,16 +268,46 @@ def result_file(path):
 def whole_file(path):
     """A binary file to write to; it takes the place of `path` when the block ends without an error."""
     path = Path(path)
-    temporary = beside(path)
-    with writing(path):
+    with writing(path), whole_files(path.parent) as begin, begin(path.name) as file:
+        yield file
+
+
+@contextmanager
+def whole_files(folder):
+    """Begins binary files to write to, by their names in `folder`; all take their places together when the block ends
+    without an error, in the order in which they were begun. Until then each is locked, however long the others take.
+
+    The last may speak of the others: it comes when they are on the disk.
+    """
+    folder, temporary = Path(folder), dict[str, Path]()
+    with ExitStack() as held:
         try:
-            with new_file(temporary) as file:
-                yield file
-            os.replace(temporary, path)
+            yield partial(_begin, folder, temporary, held)
+            for number, (name, path) in enumerate(temporary.items(), 1):
+                if number == len(temporary) > 1:
+                    sync_folder(folder)
+                os.replace(path, folder / name)
         finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-        sync_folder(path.parent)
+            for path in temporary.values():
+                with suppress(OSError):  # what went wrong before is what counts
+                    path.unlink(missing_ok=True)
+    sync_folder(folder)
+
+
+@contextmanager
+def _begin(folder: Path, temporary: dict[str, Path], held: ExitStack, name: str):
+    """A file beside its place, locked as long as `held` lasts: also when it is written out and closed."""
+    for _ in range(_TRIES):
+        temporary[name] = path = beside(folder / name)
+        with open(path, "xb", buffering=0) as raw:
+            if _take(raw.fileno()) is False or not _is_at(path, raw.fileno()):
+                continue  # before it was locked, somebody took it for one that was left, and removes it
+            if fcntl is not None:  # elsewhere there is no lock, and an open file cannot be renamed
+                held.callback(os.close, os.dup(raw.fileno()))  # a lock lasts until its last descriptor is closed
+            with _filling(raw) as file:
+                yield file
+            return
+    raise BusyFolderError(f"One process at a time works in a folder; others clear {folder} over and over. Try again.")
 
 
 def write_whole(path, content: bytes) -> None:

@@ -193,7 +193,7 @@ class Successor(Run):
                 if manifest.get("request") != request:
                     raise InvalidDataError("another refit")
             except BitmosaicError:
-                remove(folder, gently=True)
+                remove(folder)  # what stayed of another refit would appear with this one
                 manifest = _begun(run, request)
             folder.mkdir(exist_ok=True)
         successor = cls(run, manifest)

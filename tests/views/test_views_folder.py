@@ -274,3 +274,24 @@ def test_digests_of_other_pictures_are_refused(values, tmp_path):
     np.save(tmp_path / "digests.npy", values)
     with pytest.raises(FileFormatError, match=r"must hold uint8 of shape \(4, 16\)"):
         read_digests(tmp_path)
+
+
+def test_without_a_manifest_digests_are_a_view_only_when_there_is_no_other(tmp_path):
+    np.save(tmp_path / "digests.npy", DIGESTS)
+    assert read_views(tmp_path).names == ("digests",)
+    np.save(tmp_path / "labels.npy", np.arange(4))
+    assert read_views(tmp_path).names == ("digests",)
+    np.save(tmp_path / "hog.npy", MATRIX)
+    assert read_views(tmp_path).names == ("hog",)
+
+
+def test_who_has_lost_digests_is_told_first_to_copy_them_and_never_to_remove_the_folder(tmp_path):
+    """It may be inside a run, which nobody could make again without it."""
+    write_views(tmp_path, {"hog": MATRIX}, digests=DIGESTS)
+    for spoil in (lambda path: np.save(path, DIGESTS[1:]), lambda path: path.unlink()):
+        spoil(tmp_path / "digests.npy")
+        with pytest.raises(
+            FileFormatError, match=r"\. Copy it again from where it was made; if there is no copy"
+        ) as caught:
+            read_digests(tmp_path)
+        assert "emove" not in str(caught.value)

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,8 @@ def write_links(
             for place in name:
                 sync_folder(unfinished / place)
             _put(unfinished, folder)
+    except ExportError:
+        raise
     except (OSError, FileFormatError) as error:
         raise ExportError(
             f"Of {len(targets):,} pictures {links + copies:,} were exported to {folder}, then it stopped: {error} "
@@ -100,14 +103,33 @@ def write_links(
 
 
 def _put(unfinished: Path, folder: Path) -> None:
-    """Rename the finished folder; an empty one that is there already may be where somebody stands, and stays."""
-    if unfinished.parent != folder:
-        unfinished.rename(folder)
-        sync_folder(folder.parent)
-        return
-    for entry in unfinished.iterdir():
-        entry.rename(folder / entry.name)
-    sync_folder(folder)
+    """Rename the finished folder; an empty one that is there already may be where somebody stands, and stays.
+
+    All of it is there in the end, or what is there goes back: half an export looks like a whole one.
+    """
+    moves = [(unfinished, folder)]
+    if unfinished.parent == folder:
+        moves = [(entry, folder / entry.name) for entry in unfinished.iterdir()]
+    try:
+        for entry, place in moves:
+            entry.rename(place)
+        sync_folder(moves[0][1].parent)
+    except BaseException as error:
+        if left := _not_taken_back(moves):
+            raise ExportError(
+                f"The export to {folder} stopped at its end ({error}), and {left[0]} could not be taken back. "
+                "Remove it, and try again."
+            ) from error
+        raise
+
+
+def _not_taken_back(moves: Sequence[tuple[Path, Path]]) -> list[Path]:
+    """Undo the renames that were made; what stays where it is."""
+    made = [(entry, place) for entry, place in moves if not os.path.lexists(entry)]
+    for entry, place in made:
+        with suppress(OSError):
+            place.rename(entry)
+    return [place for entry, place in made if not os.path.lexists(entry)]
 
 
 def _copy(content: bytes | np.ndarray | None, target: Path) -> bool:

@@ -18,6 +18,10 @@ from bitmosaic.views.core import Views
 
 MANIFEST, LABELS, PATHS, DIGESTS = "manifest.json", "labels.npy", "paths.jsonl", "digests.npy"
 DIGEST_BYTES = 16  # among a hundred million pictures, two that differ share a digest with a chance of 1e-23
+_AGAIN = (  # right for a folder of one's own as for one inside a run
+    "Copy it again from where it was made; if there is no copy, make the views, or the run they belong to, anew in "
+    "another folder."
+)
 EXTRACTION = "extraction.json"  # how the views were made of pictures, where they were
 FORMAT, VERSION = "bitmosaic-views", 1
 # No separators, no leading dot, no trailing dot or space.
@@ -44,7 +48,7 @@ def views_fingerprint(path: Path) -> str:
 
 
 def read_folder(folder: Path, bare: bool = False) -> Views:
-    """With a manifest, what it lists and in its order; without one, every .npy file by name.
+    """With a manifest, what it lists and in its order; without one, every .npy by name, but for labels and digests.
 
     `bare`: labels and paths, which take memory, are not read.
     """
@@ -53,12 +57,10 @@ def read_folder(folder: Path, bare: bool = False) -> Views:
         read = parts.read_parts if manifest["format"] == parts.FORMAT else _read_listed
         return read(folder, manifest, bare)
     if (folder / EXTRACTION).exists():  # what else is in it is no view
-        raise FileFormatError(
-            f"A views folder that was extracted has a manifest.json; {folder} has lost it. "
-            "Remove the folder and extract again."
-        )
+        raise FileFormatError(f"A views folder that was extracted has a manifest.json; {folder} has lost it. {_AGAIN}")
     files = sorted(file for file in folder.glob("*.npy") if not file.name.startswith("."))
-    views = [file for file in files if file.name != LABELS]
+    views = [file for file in files if file.name not in (LABELS, DIGESTS)]
+    views = views or [file for file in files if file.name == DIGESTS]  # alone, it is somebody's matrix
     if not views:
         raise FileFormatError(
             f"A views folder holds one .npy file for each view; {folder} holds none. Is it the right folder?"
@@ -128,14 +130,12 @@ def read_digests(folder: Path) -> np.ndarray | None:
         return None
     if not path.exists():
         raise FileFormatError(
-            f"{path} must be there, as manifest.json lists it, and is not: pictures are known again by it. "
-            "Copy it from where it was made, or remove the folder and extract again."
+            f"{path} must be there, as manifest.json lists it, and is not: pictures are known again by it. {_AGAIN}"
         )
     digests, shape = open_npy(path), (manifest.get("n_rows"), DIGEST_BYTES)
     if digests.dtype != np.uint8 or digests.shape != shape:
         raise FileFormatError(
-            f"{path} must hold uint8 of shape {shape}; it holds {digests.dtype} of {digests.shape}. "
-            "Copy it from where it was made, or remove the folder and extract again."
+            f"{path} must hold uint8 of shape {shape}; it holds {digests.dtype} of {digests.shape}. {_AGAIN}"
         )
     return digests
 

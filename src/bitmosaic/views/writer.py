@@ -4,7 +4,6 @@ import json
 import os
 import unicodedata
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -14,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError, ViewMismatchError
-from bitmosaic.files import beside, make_folder, new_file, sync_folder
+from bitmosaic.files import make_folder, whole_files
 from bitmosaic.views.core import Rows, Views
 from bitmosaic.views.door import as_views
 from bitmosaic.views.folder import DIGEST_BYTES, DIGESTS, FORMAT, LABELS, MANIFEST, PATHS, VERSION, is_plain_name
@@ -70,29 +69,15 @@ def write_views(
     contents[MANIFEST] = lambda file: file.writelines([_json(_manifest(views, digests is not None), indent=1)])
     try:
         make_folder(folder)
-        _write_all(folder, contents)
+        with whole_files(folder) as begin:
+            for name, write in contents.items():  # the manifest last: what it lists is there
+                with begin(name) as file:
+                    write(file)
     except OSError as error:
         raise FileFormatError(
             f"The views cannot be written to {folder} ({error.strerror or error}). "
             "Make room, or see that the place may be written to, and try again."
         ) from error
-
-
-def _write_all(folder: Path, contents: dict[str, Callable[[BinaryIO], None]]) -> None:
-    temporary = {name: beside(folder / name) for name in contents}
-    try:
-        for name, write in contents.items():
-            with new_file(temporary[name]) as file:
-                write(file)
-        for name in contents:
-            if name == MANIFEST:  # the last: what it lists is there
-                sync_folder(folder)
-            os.replace(temporary[name], folder / name)
-    finally:
-        for path in temporary.values():
-            with suppress(OSError):  # what went wrong before is what counts
-                path.unlink(missing_ok=True)
-    sync_folder(folder)
 
 
 def _write_matrix(file: BinaryIO, array: Rows, wrote: Callable[[int], None]) -> None:

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _TEXT, _LIST, _SET, _STRUCTURE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12
 _INTEGERS = {_I16: 16, _I32: 32, _I64: 64}  # their bits
 
+_PASSED_OVER = {_TRUE: 1, _FALSE: 1, _BYTE: 1, _DOUBLE: 8}  # bytes of each
+
 # Fields, by number and kind: of the list at the end, and of the structures in it
 ROW_GROUPS, COLUMNS, METADATA = (4, _LIST), (1, _LIST), (3, _STRUCTURE)
 # of the metadata of a column
@@ -51,12 +53,13 @@ def listed_chunks(path: Path) -> list[list[Chunk]]:
         end = len(content) - _TAIL
         if not 0 < length < end:
             raise ValueError("its list does not begin in the file")
-        listed = _Compact(content, end - length, end, _HELD).structure()
-        try:
-            groups = [[column[METADATA] for column in group[COLUMNS]] for group in listed[ROW_GROUPS]]
-            return [[_chunk(facts) for facts in group] for group in groups]
-        except LookupError as error:
-            raise ValueError(f"its list lacks field {error}") from error
+        tail = content[end - length : end]  # bytes: read one by one, they are faster than a map
+    try:
+        listed = _Compact(tail, 0, length, _HELD).structure()
+        groups = [[column[METADATA] for column in group[COLUMNS]] for group in listed[ROW_GROUPS]]
+        return [[_chunk(facts) for facts in group] for group in groups]
+    except LookupError as error:
+        raise ValueError(f"its list lacks field {error}") from error
 
 
 def _chunk(facts: dict[tuple[int, int], Any]) -> Chunk:
@@ -139,10 +142,9 @@ class _Compact:
             return self._list(path)
         if kind == _STRUCTURE:
             return self.structure(path)
-        passed_over = {_TRUE: int(in_list), _FALSE: int(in_list), _BYTE: 1, _DOUBLE: 8}  # a field is true by its kind
-        if kind not in passed_over:
+        if kind not in _PASSED_OVER:
             raise ValueError(f"it has a field of kind {kind}")
-        self.at += passed_over[kind]
+        self.at += _PASSED_OVER[kind] if in_list or kind not in (_TRUE, _FALSE) else 0  # a field is true by its kind
         return None
 
     def _list(self, path: tuple[int, ...]) -> list[Any]:
@@ -166,18 +168,17 @@ class _Compact:
         return length
 
     def _number(self) -> int:
-        number = shift = 0
-        while True:
+        number, shift = 0, -7
+        while shift < 63:
             byte = self._byte()
-            number |= (byte & 127) << shift
             shift += 7
+            number |= (byte & 127) << shift
             if byte < 128:
                 return number
-            if shift > 63:
-                raise ValueError("one of its numbers has no end")
+        raise ValueError("one of its numbers has no end")
 
     def _integer(self, bits: int) -> int:
         number = self._number()
         if number >> bits:  # Arrow would take the lower bits
             raise ValueError(f"one of its numbers does not fit into {bits} bits")
-        return number >> 1 if not number & 1 else -(number >> 1) - 1
+        return (number >> 1) ^ -(number & 1)

@@ -164,7 +164,7 @@ class _Compact:
     def _length(self) -> int:
         length = self._number()
         if length > min(self.end - self.at, 2**31 - 1):
-            raise ValueError("it has a list or text that is longer than the file")
+            raise ValueError("it has a list or text that goes past its end")
         return length
 
     def _number(self) -> int:

@@ -385,7 +385,7 @@ def test_what_the_pages_of_a_parquet_file_hold_is_read_as_it_was_written(tmp_pat
     metadata, chunks = pq.ParquetFile(path).metadata, listed_chunks(path)
     assert len(chunks) == metadata.num_row_groups
     for group, listed in zip(map(metadata.row_group, range(metadata.num_row_groups)), chunks, strict=True):
-        assert [chunk.column for chunk in listed] == ["hog", "label"]
+        assert [chunk.column for chunk in listed] == ["hog.list.element", "label"]
         for column, chunk in zip((group.column(0), group.column(1)), listed, strict=True):
             assert (chunk.n_values, chunk.n_bytes) == (column.num_values, column.total_compressed_size)
             size = unpacked_size(path, [chunk])

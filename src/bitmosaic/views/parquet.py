@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bitmosaic.views.parquet_pages import Chunk, listed_chunks, unpacked_size
 
 _NUMBERED = re.compile(r"(?:(.*)[_.])?(\d+)")  # hog_0, hog.0, 0
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+_TEXT_COPIES = 4  # of a row group while its texts are read: Arrow's list grows by copying, and then they become objects
 
 
 class ParquetFile:
@@ -61,21 +63,26 @@ class ParquetFile:
 
     @cached_property
     def _chunks(self) -> list[list[Chunk]]:
+        """Arrow finds a column by its place in a row group, whatever name stands there."""
         chunks = listed_chunks(self.path)
-        if len(chunks) != len(self.starts) - 1:
-            raise ValueError("it lists other row groups")
+        if [[chunk.column for chunk in group] for group in chunks] != [self._leaves] * (len(self.starts) - 1):
+            raise ValueError("its row groups list other columns than the file")
         return chunks
 
-    def _refuse_bombs(self, columns: list[str], groups: Iterable[int]) -> None:
+    @cached_property
+    def _leaves(self) -> list[str]:
+        schema = self._file.schema
+        return [schema.column(place).path for place in range(len(schema))]
+
+    def _refuse_bombs(self, columns: list[str], groups: Iterable[int], times: int = 1) -> None:
         """What is read at once must fit into memory, by the word of its pages. A fit asks for the same many times."""
         if (question := (tuple(columns), tuple(groups))) in self._sound:
             return
-        lists = {name for name in columns if _is_list(_type(self, name))}  # of others, there is one value a row
-        if lists:
-            with self._reading(columns):
-                chunks = [chunk for group in question[1] for chunk in self._chunks[group] if chunk.column in lists]
-                size = unpacked_size(self.path, chunks)
-            refuse_larger_than_memory(self.path, size)
+        with self._reading(columns):
+            wanted = set(columns)
+            places = [place for place, leaf in enumerate(self._leaves) if wanted & _beginnings(leaf)]
+            size = unpacked_size(self.path, [self._chunks[group][place] for group in question[1] for place in places])
+        refuse_larger_than_memory(self.path, times * size)
         self._sound.add(question)
 
     @contextmanager
@@ -104,6 +111,7 @@ class ParquetFile:
         with self._reading([name]):
             file = pq.ParquetFile(self.path, read_dictionary=[name])
         for group in range(len(self.starts) - 1):
+            self._refuse_bombs([name], [group], _TEXT_COPIES)
             with self._reading([name]):
                 chunks = _whole(file.read_row_group(group, [name])).column(name).chunks
                 lists = [chunk.dictionary.to_pylist() for chunk in chunks]
@@ -231,7 +239,6 @@ def _labels(file: ParquetFile, name: str) -> np.ndarray:
             f"{file.path}: labels must be whole numbers or strings; column {name!r} holds {kind}. "
             "Number the classes, or rename the column."
         )
-    refuse_larger_than_memory(file.path, 8 * int(file.starts[-1]))
     column = file.read([name]).column(name)
     if column.null_count:
         raise FileFormatError(f"{file.path}: column {name!r} needs a value in every row; {column.null_count} are null.")
@@ -248,6 +255,11 @@ def _width(file: ParquetFile, name: str) -> int:
             if value.is_valid:
                 return len(value)
     raise FileFormatError(f"{file.path}: column {name!r} must hold at least one list; all of its rows are null.")
+
+
+def _beginnings(leaf: str) -> set[str]:
+    """All names by which Arrow finds a column: hog, hog.list and hog.list.element."""
+    return set(accumulate(leaf.split("."), "{}.{}".format))
 
 
 def _whole(table: Any) -> Any:

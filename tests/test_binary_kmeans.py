@@ -1,5 +1,7 @@
 """BinaryKMeans finds clusters of packed codes, whatever the form in which the codes come."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -234,3 +236,12 @@ def test_fewer_distinct_codes_than_clusters_are_a_warning(codes):
 def test_too_few_iterations_are_a_warning():
     with pytest.warns(ConvergenceWarning, match="still changed after max_iter=1 iterations. Raise max_iter"):
         BinaryKMeans(12, max_iter=1, n_init=1, random_state=0).fit(planted(400, flip=0.4)[0])
+
+
+def test_the_number_of_clusters_may_be_a_small_integer_of_numpy():
+    """In eight bits, twice 100 is negative."""
+    codes = planted(3000, flip=0.3)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        labels = BinaryKMeans(np.int8(100), random_state=0).fit(codes).labels_
+    np.testing.assert_array_equal(labels, BinaryKMeans(100, random_state=0).fit(codes).labels_)

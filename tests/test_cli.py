@@ -60,6 +60,22 @@ def test_version_and_help_answer_without_heavy_imports(tmp_path):
     assert run("--version").stdout.startswith("bitmosaic 0.")
 
 
+def test_what_a_command_starts_imports_nothing_from_the_current_folder(tmp_path):
+    (tmp_path / "colorsys.py").write_text("raise SystemExit('run by a worker')")
+    probe = (
+        "import subprocess, sys; sys.argv = ['bitmosaic', '--version']\n"
+        "from bitmosaic.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "subprocess.run([sys.executable, '-c', 'import colorsys; print(colorsys.__file__)'], check=True)"
+    )
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    command = [sys.executable, "-c", probe]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=plain)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert str(tmp_path) not in done.stdout
+
+
 def test_bench_quality_tells_hsic_beside_kmeans_and_goes_on_from_the_stored_labels(blobs, tmp_path):
     command = ["bench", "quality", blobs, "--spoil", "--seeds", 1, "--out", tmp_path / "raw.jsonl"]
     done = run(*command)

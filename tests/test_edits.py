@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import threading
+from io import FileIO
 
 import numpy as np
 import pytest
@@ -148,6 +149,39 @@ def test_an_edit_that_may_not_be_on_the_disk_is_none(log, monkeypatch, n_before,
     edit(log, do="name", cluster=2, name="c")
     assert synced == ([False] if n_before else [False, True])
     assert state(log).names == dict.fromkeys(range(n_before), "a") | {2: "c"}
+
+
+def test_an_edit_that_can_neither_be_confirmed_nor_taken_back_is_said_to_be_there_perhaps(log, monkeypatch):
+    edit(log, do="name", cluster=0, name="a")
+
+    class Stubborn(FileIO):
+        def truncate(self, size=None):
+            if self.seek(0, os.SEEK_END) > size:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return super().truncate(size)
+
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(type(log.path), "open", lambda path, mode, buffering: Stubborn(path, mode.replace("b", "")))
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(UnwritableLogError) as told:
+        edit(log, do="name", cluster=1, name="b")
+    assert "No space left on device); it may hold an edit that was not confirmed" in str(told.value)
+    assert "nothing was changed" not in str(told.value)
+    monkeypatch.undo()
+    assert state(log).names == {0: "a", 1: "b"}
+
+
+def test_a_log_without_permission_is_one_sentence(log, monkeypatch):
+    edit(log, do="name", cluster=0, name="a")
+
+    def refuse(path, **options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(type(log.path), "stat", refuse)
+    with pytest.raises(FileFormatError, match=r"edits.jsonl cannot be read \(Permission denied\). Move it away"):
+        log.entries()
 
 
 @pytest.mark.parametrize(

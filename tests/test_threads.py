@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
-from bitmosaic.threads import available_threads, in_order, row_ranges, single_threaded_blas
+from bitmosaic import threads
+from bitmosaic.threads import available_threads, in_order, machine_memory, row_ranges, single_threaded_blas
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 8])
@@ -189,3 +190,66 @@ def test_a_forked_process_has_threads_of_its_own():
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert ended == (child, 0)
+
+
+# ---- the memory of the machine
+
+
+@pytest.fixture
+def system(tmp_path, monkeypatch):
+    """A system whose answers are files; each test asks it anew."""
+    monkeypatch.setattr(threads, "OWN_GROUPS", str(tmp_path / "own"))
+    monkeypatch.setattr(threads, "GROUPS", str(tmp_path / "groups"))
+    monkeypatch.setattr(threads, "_told", None)
+    return tmp_path
+
+
+def limits(system, **files):
+    for name, said in files.items():
+        path = system / "groups" / name.replace("__", "/")
+        path.mkdir(parents=True, exist_ok=True)
+        (path / ("memory.limit_in_bytes" if name.startswith("memory") else "memory.max")).write_text(f"{said}\n")
+
+
+def whole_memory():
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def test_memory_is_that_of_the_machine_where_there_is_no_container(system):
+    assert machine_memory() == whole_memory()
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(5_000_000, "max"), ("max", 5_000_000), (5_000_000, 6_000_000)])
+def test_memory_is_that_of_the_container_or_of_one_around_it(system, inner, outer):
+    (system / "own").write_text("0::/outer/inner\n")
+    limits(system, outer=outer, outer__inner=inner)
+    assert machine_memory() == 5_000_000
+
+
+def test_a_container_inside_a_smaller_one_has_no_more_than_that(system):
+    (system / "own").write_text("0::/outer/middle/inner\n")
+    limits(system, outer=4_000_000, outer__middle__inner=7_000_000)
+    assert machine_memory() == 4_000_000
+
+
+def test_a_container_larger_than_the_machine_has_the_memory_of_the_machine(system):
+    (system / "own").write_text("0::/all\n")
+    limits(system, all=2**60)
+    assert machine_memory() == whole_memory()
+
+
+def test_memory_is_told_by_control_groups_of_the_first_version_too(system):
+    (system / "own").write_text("5:cpu,cpuacct:/other\n4:memory:/outer/inner\n")
+    limits(system, memory__outer=3_000_000, memory__other=1)
+    assert machine_memory() == 3_000_000
+
+
+def test_a_limit_that_changes_is_known_a_moment_later(system, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(threads.time, "monotonic", lambda: now[0])
+    (system / "own").write_text("0::/all\n")
+    limits(system, all=5_000_000)
+    assert machine_memory() == 5_000_000
+    limits(system, all=3_000_000)
+    now[0] += 1
+    assert machine_memory() == 3_000_000

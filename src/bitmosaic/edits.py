@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from io import RawIOBase
 from pathlib import Path
 from reprlib import repr as brief
 from typing import Any
@@ -127,9 +128,9 @@ class EditLog:
 
     def entries(self) -> list[Edit]:
         """Every line but the head, undone ones and undos included: their number is the version of the clusters."""
-        if self.path.exists() and not self.path.is_file():  # a pipe, say, which one would wait for
-            raise FileFormatError(f"{self.path} must be a file; it is none. Move it away.")
         try:
+            if self.path.exists() and not self.path.is_file():  # a pipe, say, which one would wait for
+                raise FileFormatError(f"{self.path} must be a file; it is none. Move it away.")
             return self._read()
         except FileNotFoundError:
             return []
@@ -238,9 +239,19 @@ class EditLog:
                 os.fsync(file.fileno())
                 if not whole:  # it may be a new file
                     sync_folder(self.path.parent)
-            except OSError:
-                file.truncate(whole)  # an edit that is said to have failed must not be there
+            except OSError as error:
+                self._take_back(file, whole, error)
                 raise
+
+    def _take_back(self, file: RawIOBase, whole: int, error: OSError) -> None:
+        """Cut the log to what was whole: an edit that is said to have failed must not be there, or that is said too."""
+        try:
+            file.truncate(whole)
+        except OSError:
+            raise UnwritableLogError(
+                f"Edits are kept in {self.path}, which cannot be written ({error.strerror}); it may hold an edit that "
+                "was not confirmed. Look at the clusters again once it can be written."
+            ) from error
 
 
 def new_log(labels: np.ndarray, names: dict[int, str]) -> bytes:

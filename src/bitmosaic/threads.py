@@ -6,6 +6,7 @@ caller adds the results up in the order of the pieces. Kernels release the GIL, 
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -17,6 +18,8 @@ from threadpoolctl import threadpool_limits
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+ANSWER_HOLDS = 1.0  # seconds
+OWN_GROUPS, GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
 def available_threads(n_threads: int | None = None) -> int:
@@ -29,22 +32,30 @@ def available_threads(n_threads: int | None = None) -> int:
 
 
 def machine_memory() -> int:
-    """Bytes of memory that this process may have: the machine's, or its container's; 8 GB where nobody says."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
-    return min([whole, *_container_limits()])
+    """Bytes of memory that this process may have: the machine's, or its container's; 8 GB where nobody says.
+
+    Readers ask for every part of a file, of which a few bytes may claim a million, and to ask the system takes longer
+    than to read one. So an answer holds for a moment, and no longer: the limits of a container may be changed.
+    """
+    global _told
+    if _told is None or time.monotonic() >= _told[0] + ANSWER_HOLDS:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
+        _told = time.monotonic(), min([whole, *_container_limits()])
+    return _told[1]
+
+
+_told: tuple[float, int] | None = None  # when the system was last asked for its memory, and what it has said
 
 
 def _container_limits() -> Iterator[int]:
     """Of the control group of this process and those around it, as Linux tells them in either version."""
     try:
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        groups = Path(OWN_GROUPS).read_text().splitlines()
     except OSError:
         return
     for group in groups:
         _, controllers, place = group.split(":", 2)
-        root, name = (
-            ("/sys/fs/cgroup", "memory.max") if not controllers else ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
-        )
+        root, name = (GROUPS, "memory.max") if not controllers else (f"{GROUPS}/memory", "memory.limit_in_bytes")
         if controllers and "memory" not in controllers.split(","):
             continue
         folder = Path(root, place.lstrip("/"))

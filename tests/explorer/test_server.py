@@ -4,13 +4,14 @@ import http.client
 import json
 import re
 import socket
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bitmosaic.errors import ParameterError
+from bitmosaic.errors import FileFormatError, ParameterError
 from bitmosaic.explorer.duplicates import duplicates_of
 from bitmosaic.explorer.kept import _fingerprint
 from bitmosaic.explorer.pages import Pages
@@ -289,3 +290,18 @@ def test_answers_do_not_wait_for_each_other_s_acknowledgement():
 def test_a_port_that_is_taken_is_one_sentence():
     with listen("127.0.0.1", 0) as listener, pytest.raises(ParameterError, match="needs a free port"):
         listen("127.0.0.1", listener.getsockname()[1])
+
+
+def test_a_log_that_may_not_be_read_is_told_in_one_sentence(run, monkeypatch):
+    pages, stat = Pages(run), Path.stat
+
+    def refuse(path, **options):
+        if path.name == "edits.jsonl":
+            raise PermissionError(13, "Permission denied")
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(FileFormatError, match=r"edits.jsonl cannot be read \(Permission denied\)"):
+        pages.overview()
+    monkeypatch.undo()
+    assert pages.overview()["clusters"] == 3

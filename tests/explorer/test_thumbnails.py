@@ -126,6 +126,47 @@ def test_only_small_jpegs_come_out_of_a_cache(run, kind):
     assert kept.made(0) == kept.get(0)
 
 
+@pytest.mark.parametrize("n_more", [0, 1])
+def test_a_thumbnail_of_many_bytes_is_made_anew_before_it_is_read(run, n_more):
+    small = Thumbnails(run).get(0)
+    file = sqlite3.connect(run.folder / FILE)
+    with closing(file), file:  # a small JPEG, with something behind it
+        content = small.ljust(thumbnails.LONGEST + 1 if n_more else thumbnails.LONGEST // 2, b"x")
+        file.execute("UPDATE thumbnails SET jpeg = ? WHERE row = 0", [content])
+    assert len(Thumbnails(run).get(0)) == (len(small) if n_more else len(content))
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Every connection that is opened, in order."""
+    files, connect = [], sqlite3.connect
+    monkeypatch.setattr(thumbnails.sqlite3, "connect", lambda *a, **k: files.append(connect(*a, **k)) or files[-1])
+    return files
+
+
+def is_open(file):
+    try:
+        file.total_changes  # noqa: B018
+    except sqlite3.ProgrammingError:
+        return False
+    return True
+
+
+def test_a_file_that_is_no_cache_does_not_stay_open(run, opened):
+    (run.folder / FILE).write_bytes(b"no database " * 1000)
+    Thumbnails(run)
+    assert [is_open(file) for file in opened] == [False, True]
+
+
+def test_a_cache_found_damaged_does_not_stay_open(run, opened):
+    kept = Thumbnails(run)
+    kept.many(range(120))
+    content = (run.folder / FILE).read_bytes()
+    (run.folder / FILE).write_bytes(content[:4096] + bytes(len(content) - 4096))
+    Thumbnails(run).many(range(120))
+    assert [is_open(file) for file in opened] == [True, False, True]
+
+
 def test_nobody_waits_long_for_another_explorer_that_writes(run):
     Thumbnails(run).get(0)
     with closing(sqlite3.connect(run.folder / FILE, isolation_level=None)) as other:

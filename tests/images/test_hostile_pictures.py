@@ -5,12 +5,14 @@ import struct
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 import zipfile
 
 import numpy as np
 import pytest
 from image_files import SUFFIXES, encoded, half, patched, picture, png_claiming
 
+from bitmosaic.errors import FileFormatError
 from bitmosaic.images import open_images
 
 SHOWN = picture()
@@ -141,7 +143,10 @@ def test_a_tiff_whose_directories_lead_in_a_circle_ends(tmp_path):
 # ---- archives
 
 
-@pytest.mark.parametrize("name", ["../a.png", "x/../../a.png", "/etc/a.png", "C:\\a.png", "\\\\host\\a.png"])
+@pytest.mark.parametrize(
+    "name",
+    ["../a.png", "x/../../a.png", "/etc/a.png", "C:\\a.png", "\\\\host\\a.png", "..\\up.png", "x\\..\\..\\up.png"],
+)
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
 def test_a_member_whose_name_leads_out_is_refused_by_name(tmp_path, kind, name):
     path, content = tmp_path / f"made.{kind}", encoded(SHOWN)
@@ -159,6 +164,76 @@ def test_a_member_whose_name_leads_out_is_refused_by_name(tmp_path, kind, name):
     assert [(s.path, s.cause) for _, s in batch.skipped] == [(source.paths[0], "its name leads out of the archive")]
     assert len(batch.images) == 1
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("name", [".thumbs/a.png", ".thumbs\\a.png", "x\\.a.png"])
+def test_a_member_that_is_hidden_on_any_system_is_passed_over(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(name, encoded(SHOWN))
+        archive.writestr("b.png", encoded(SHOWN))
+    assert open_images(tmp_path / "a.zip").paths == ("b.png",)
+
+
+def blocks_of(name, content, kind=tarfile.REGTYPE):
+    """A member of a tar: its header, and what follows it."""
+    header = tarfile.TarInfo(name)
+    header.size, header.type = len(content), kind
+    return header.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % 512)
+
+
+def record(key, value):
+    """A record of an extended header: its own length in seven digits, what it is about, and what it says."""
+    return b"%07d %s=%s\n" % (len(key) + len(value) + 10, key, value)
+
+
+def said(n, long, n_letters, kind=tarfile.XGLTYPE, apart=True):
+    """A tar with n headers that say much, in their keys or values, each before a picture or all before the last."""
+    for i in range(n):
+        name, letters = b"%03d" % i, b"x" * n_letters
+        content = record(name + letters, b"1") if long == "keys" else record(name, letters)
+        yield blocks_of("x", content, kind) + (blocks_of(f"{i}.png", encoded(SHOWN)) if apart or i == n - 1 else b"")
+
+
+@pytest.mark.parametrize("long", ["keys", "values"])
+def test_headers_of_a_tar_that_say_little_enough_are_read(tmp_path, long):
+    (tmp_path / "a.tar").write_bytes(b"".join(said(3, long, 340_000)))
+    assert open_images(tmp_path / "a.tar").paths == ("0.png", "1.png", "2.png")
+    (tmp_path / "a.tar").write_bytes(b"".join(said(30, long, 340_000, tarfile.XHDTYPE)))
+    assert len(open_images(tmp_path / "a.tar").paths) == 30
+
+
+@pytest.mark.parametrize("n", [3, 40])
+@pytest.mark.parametrize("long", ["keys", "values"])
+@pytest.mark.parametrize(
+    ("kind", "apart"),
+    [(tarfile.XGLTYPE, True), (tarfile.XGLTYPE, False), (tarfile.XHDTYPE, False), (tarfile.GNUTYPE_LONGNAME, False)],
+)
+def test_headers_of_a_tar_that_say_too_much_together_are_refused_before_they_are_kept(tmp_path, n, long, kind, apart):
+    (tmp_path / "a.tar").write_bytes(b"".join(said(n, long, 400_000 if n == 3 else 10**6, kind, apart)))
+    tracemalloc.start()
+    with pytest.raises(FileFormatError, match=f"say too much about {'members' if apart else 'one member'}"):
+        open_images(tmp_path / "a.tar")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10**7
+
+
+def test_what_is_said_about_all_members_of_a_tar_counts_for_each(tmp_path):
+    about_all, about_one = said(1, "values", 600_000), said(2, "keys", 600_000, tarfile.XHDTYPE)
+    (tmp_path / "a.tar").write_bytes(b"".join((*about_all, *about_one)))
+    with pytest.raises(FileFormatError, match="say too much about members"):
+        open_images(tmp_path / "a.tar")
+
+
+def test_records_of_a_tar_that_begin_inside_of_each_other_are_refused_before_they_are_kept(tmp_path):
+    """Each key reaches to the end of the header: half a MB would become gigabytes."""
+    (tmp_path / "a.tar").write_bytes(blocks_of("x", b"2 " * 10_000 + b"=1\n", tarfile.XGLTYPE))
+    tracemalloc.start()
+    with pytest.raises(FileFormatError, match="cut short or damaged"):
+        open_images(tmp_path / "a.tar")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10**7
 
 
 def test_a_member_without_a_name_is_passed_over(tmp_path):

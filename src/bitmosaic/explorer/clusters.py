@@ -158,9 +158,9 @@ class Clusters:
         return int(np.searchsorted(self.outlier_scores[self.members(number)], FAR, side="right"))
 
     def histogram(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Counts of the members' distances, and the edges between them."""
+        """Counts of the members' distances, and the edges between them. An empty cluster is none, and has no page."""
         distances = self.distances[self.members(number)].astype(np.float64)
-        low, high = (distances.min(), distances.max()) if len(distances) else (0.0, 1.0)
+        low, high = distances.min(), distances.max()
         around = 0.5 if high - low < LEAST_SPREAD else 0.0  # NumPy finds no bins between numbers that are nearly equal
         return np.histogram(distances, N_BINS, (low - around, high + around))
 

@@ -129,6 +129,7 @@ class Thumbnails:
             except sqlite3.OperationalError:  # another explorer is writing
                 return []
             except sqlite3.DatabaseError:
+                self._file.close()
                 self._file = self._anew()
                 return []
 
@@ -145,15 +146,22 @@ def _connect(path: Path | str) -> sqlite3.Connection:
     if isinstance(path, Path):
         _refuse_strange(path)
     file = sqlite3.connect(path, PATIENCE, check_same_thread=False)
+    try:
+        _make_ours(file)
+    except BaseException:  # a file that stays open cannot be replaced on every system
+        file.close()
+        raise
+    return file
+
+
+def _make_ours(file: sqlite3.Connection) -> None:
     file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
     found = {sql for (sql,) in file.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
     if found - {*SCHEMA}:
-        file.close()
         raise sqlite3.DatabaseError("a file of another kind")
     with file:
         for table in SCHEMA:
             file.execute(table.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
-    return file
 
 
 def _places(path: Path) -> list[Path]:

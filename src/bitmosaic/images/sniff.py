@@ -61,8 +61,8 @@ def foreign_format(head: bytes) -> str | None:
 
 
 def is_hidden(path: str) -> bool:
-    """Whether a name on the way to the file begins with a dot; "." and ".." are no names."""
-    return any(part.startswith(".") and part not in (".", "..") for part in path.split("/"))
+    """Whether a name on the way to the file begins with a dot, on any system; "." and ".." are no names."""
+    return any(part.startswith(".") and part not in (".", "..") for part in re.split(r"[/\\]", path))
 
 
 def leads_out(name: str) -> bool:

@@ -188,6 +188,33 @@ class ForwardStream:
         self._file.close()
 
 
+class _Said(dict[str, str]):
+    """What the extended headers of an archive say: keys and values, counted as they come, before tarfile keeps them.
+
+    A record may begin inside of another, so that what a header says can be far longer than the header itself.
+    """
+
+    n_letters, n_waiting = 0, 0  # of keys and values; bytes of headers whose member is still to come
+
+    def __setitem__(self, key: str, value: str) -> None:
+        self.n_letters += len(value) - len(self[key]) if key in self else len(key) + len(value)
+        super().__setitem__(key, value)
+        if len(self) > MOST_SAID or self.n_letters > LARGEST_HEADER:
+            raise tarfile.ReadError("headers that say too much about members")
+
+    def copy(self) -> "_Said":
+        """What all members share, to be filled up with what is said about one."""
+        said = _Said(self)
+        said.n_letters = self.n_letters
+        return said
+
+    def begin(self, header_size: int | None) -> None:
+        """Another header comes; None: the member itself."""
+        self.n_waiting = 0 if header_size is None else self.n_waiting + header_size
+        if self.n_waiting > LARGEST_HEADER:
+            raise tarfile.ReadError("headers that say too much about one member")
+
+
 class _Member(tarfile.TarInfo):
     """A header that is checked: tarfile takes a damaged one for the end, and follows a hostile one anywhere."""
 
@@ -204,6 +231,12 @@ class _Member(tarfile.TarInfo):
         if member.size < 0 or (member.type in _HEADER_TYPES and member.size > LARGEST_HEADER):
             raise tarfile.ReadError(f"a header that claims {member.size} bytes")
         return member
+
+    # Headers stand before the member that they are about, and tarfile keeps each until it has found that member.
+
+    def _proc_member(self, tarfile):
+        tarfile.pax_headers.begin(self.size if self.type in _HEADER_TYPES else None)
+        return super()._proc_member(tarfile)  # type: ignore[misc]
 
     # The parts of a sparse file, which is not read anyway, may be listed in gigabytes: that there are some is enough.
 
@@ -234,11 +267,9 @@ def list_pictures(stream: Any, read_all: bool, report: Callable[[], None]) -> di
     """
     places: dict[str, Place] = {}
     end = 0
-    with tarfile.TarFile(fileobj=stream, tarinfo=_Member) as archive:
+    with tarfile.TarFile(fileobj=stream, tarinfo=_Member, pax_headers=_Said()) as archive:
         while (member := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined] # or tarfile keeps them all
-            if len(said := archive.pax_headers) > MOST_SAID or sum(map(len, said.values())) > LARGEST_HEADER:
-                raise tarfile.ReadError("headers that say too much about all members")
             if archive.offset <= end or member.size < 0:  # an extended header may say anything
                 raise tarfile.ReadError("its members overlap")
             if archive.offset // CHUNK > end // CHUNK:

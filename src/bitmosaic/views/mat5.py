@@ -162,11 +162,12 @@ def _text(element: tuple[int, memoryview], dims: list[int], order: str, memory: 
 
 
 def dense(path: Any, shape: tuple[int, int], rows: np.ndarray, ends: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """A matrix from its columns: `ends` (d + 1,) says where each ends in rows and values. SciPy believes it all."""
+    """A matrix from its columns: `ends` (d + 1,) says where each ends in rows and values. SciPy believes it all.
+
+    Whether memory has room for it, the caller has asked.
+    """
     n, d = shape
-    n_bytes = n * d * values.dtype.itemsize
-    refuse_larger_than_memory(path, n_bytes)
-    if n_bytes > max(SMALL_MATRIX, MOST_SPARSE * os.path.getsize(path)):
+    if n * d * values.dtype.itemsize > max(SMALL_MATRIX, MOST_SPARSE * os.path.getsize(path)):
         raise ValueError(f"a sparse matrix of {n} × {d} in a file that is far too small for its values")
     ends, rows = ends.astype(np.int64), rows.astype(np.int64)
     lengths = np.diff(ends)

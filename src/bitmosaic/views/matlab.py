@@ -180,4 +180,5 @@ def _sparse(group: Any, n_rows: int) -> np.ndarray:
     parts = {name: read_whole(part) for name, part in items_inside(group) if is_dataset(part)}
     ends = parts["jc"]
     data, rows = parts.get("data", np.zeros(0)), parts.get("ir", np.zeros(0, dtype=np.int64))
+    refuse_larger_than_memory(group.file.filename, n_rows * (len(ends) - 1) * data.dtype.itemsize)
     return dense(group.file.filename, (n_rows, len(ends) - 1), rows, ends, data)

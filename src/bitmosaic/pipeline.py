@@ -33,6 +33,7 @@ from bitmosaic.files import copy_whole, locked, remove, remove_unfinished, write
 from bitmosaic.hsic import HSIC
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.metrics import clustering_scores
+from bitmosaic.places import check_output, refuse_special
 from bitmosaic.refitting import refit as refit
 from bitmosaic.results import draw_clusters, write_counts, write_results
 from bitmosaic.run import CHECKPOINT, TABLE_WRITERS, Run, write_tables
@@ -249,13 +250,17 @@ def predict(
     if out is None:
         return _predict(run, src, n_threads, strict, progress)
     out = Path(out)
+    check_output(out, run.folder, is_folder=True)
     if (out / "manifest.json").exists():
         raise InvalidDataError(f"Predictions go into a folder without a run or views; {out} has some. Choose another.")
+    names = (*(f"{PREDICTIONS}.{kind}" for kind in TABLE_WRITERS), SKIPPED)
+    for name in names:
+        refuse_special(out / name)
     with locked(out):
         remove_unfinished(out, below=False)
         table, skipped = _predict(run, src, n_threads, strict, progress)
         with writing(out):  # so that those of other pictures do not stand beside new ones
-            for name in (*(f"{PREDICTIONS}.{kind}" for kind in TABLE_WRITERS), SKIPPED):
+            for name in names:
                 (out / name).unlink(missing_ok=True)
         write_tables(out, table, PREDICTIONS)
         write_whole(out / SKIPPED, skipped_csv(skipped))

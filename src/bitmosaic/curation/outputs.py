@@ -11,6 +11,7 @@ from bitmosaic.exports.links import short_names, write_links
 from bitmosaic.exports.tables import save_table
 from bitmosaic.files import result_file
 from bitmosaic.images import Progress, quiet
+from bitmosaic.places import check_output
 from bitmosaic.run import TABLE_WRITERS, Run
 from bitmosaic.run_pictures import RunPictures
 from bitmosaic.sheets import TILE, contact_sheet, group_sheet, overview
@@ -21,7 +22,7 @@ MOST_ON_SHEET, COLUMNS = 60, 12  # lines, and pictures of a line
 MOST_GROUPS, MOST_COPIES = 200, 10
 
 
-def check_outputs(out: Path | None, sheet: Path | None, files: tuple[str, ...]) -> None:
+def check_outputs(run_folder: Path, out: Path | None, sheet: Path | None, files: tuple[str, ...]) -> None:
     """Refuse at once what would fail only after the work: the kind of a file, its folder, a folder that is taken."""
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise ParameterError(f"A sheet is a .png; got {sheet.name}.")
@@ -34,6 +35,9 @@ def check_outputs(out: Path | None, sheet: Path | None, files: tuple[str, ...]) 
             raise ParameterError(f"What is written is {kinds}; got {out.name}.")
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
             raise InvalidDataError(f"Links go into a folder of their own; {out} holds other things. Choose another.")
+    for path in (out, sheet):
+        if path is not None:
+            check_output(path, run_folder, is_folder=not is_file(path, (*files, ".png")))
     for path in (out if out is not None and is_file(out, files) else None, sheet):
         if path is not None and not path.absolute().parent.is_dir():
             raise MissingFileError(f"A file goes into a folder that is there; there is none at {path.parent}.")

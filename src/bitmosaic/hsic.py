@@ -16,7 +16,7 @@ from bitmosaic.guidance import guidance
 from bitmosaic.hsic_online import Online
 from bitmosaic.hsic_options import fewest_rows, solver_options
 from bitmosaic.model_file import complete, read_model, write_model
-from bitmosaic.parameters import check_enough, check_fitted, check_parameters
+from bitmosaic.parameters import check_enough, check_fitted, check_parameters, check_progress
 from bitmosaic.scale import lazy
 from bitmosaic.scale.data import data_of, on_cluster
 from bitmosaic.scale.parts import whole_fit
@@ -236,6 +236,7 @@ class HSIC(Online, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         center of a new image. `init_labels` (n,), -1 where unknown, is where clusters begin: they keep these numbers,
         and may change; other clusters begin among images without a label.
         """
+        check_progress(progress)
         views = as_views(X)
         options = self.check(views.n_rows)
         told = guidance(constraints, init_labels, views.n_rows, options.n_clusters, on_cluster(views))

@@ -33,7 +33,7 @@ from bitmosaic.files import copy_whole, locked, remove, remove_unfinished, write
 from bitmosaic.hsic import HSIC
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.metrics import clustering_scores
-from bitmosaic.places import check_output, refuse_special
+from bitmosaic.places import as_path, check_output, refuse_special
 from bitmosaic.refitting import refit as refit
 from bitmosaic.results import draw_clusters, write_counts, write_results
 from bitmosaic.run import CHECKPOINT, TABLE_WRITERS, Run, write_tables
@@ -181,7 +181,7 @@ def plan(
 
 def find_views(path: Any) -> Path:
     """The views folder of a run folder; any other path as it is."""
-    where = Path(path).resolve()
+    where = as_path(path, "Views").resolve()
     return where / "views" if (where / "views" / RECIPE).is_file() else where
 
 
@@ -249,7 +249,7 @@ def predict(
     """
     if out is None:
         return _predict(run, src, n_threads, strict, progress)
-    out = Path(out)
+    out = as_path(out, "A folder for predictions")
     check_output(out, run.folder, is_folder=True)
     if (out / "manifest.json").exists():
         raise InvalidDataError(f"Predictions go into a folder without a run or views; {out} has some. Choose another.")
@@ -326,5 +326,8 @@ def run_views(run: Run) -> tuple[list[ViewSpec], int]:
 
 
 def evaluate(run: Run, labels: Any = "folder") -> dict[str, float]:
-    """Scores of a run against true labels: "folder", a CSV with the columns path and label, or a .npy in row order."""
+    """Scores of a run against true labels: "folder", a CSV with the columns path and label, or a .npy in row order.
+
+    Or labels in memory: an array or a list in row order.
+    """
     return clustering_scores(true_labels(run, labels), run.column("labels"))

@@ -21,10 +21,12 @@ def as_path(value: Any, what: str) -> Path:
     """A path as users write it; `what` it is of begins the sentence that refuses anything else."""
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
         raise DataTypeError(f"{what} must be a path, as a string or a pathlib.Path; got {_shown(value)}. Write one.")
-    if "\0" in os.fspath(value):
-        raise ParameterError(f"{what} must be a path, which has no NUL character; got {_shown(value)}. Leave it out.")
     try:
         os.lstat(value)
+    except ValueError as error:  # NUL, or what is no text
+        raise ParameterError(
+            f"{what} must be a path of ordinary text; got {_shown(value)}. Choose another name."
+        ) from error
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         pass  # who opens it says so, or makes it
     except OSError as error:

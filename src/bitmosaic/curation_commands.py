@@ -166,7 +166,7 @@ def _say_fields(*fields: Any) -> None:
 
 
 def _links(made: Any) -> dict[str, int]:
-    return {} if made is None else {key: made.facts[key] for key in ("links", "copies", "missing")}
+    return {} if made is None else {key: made.facts[key] for key in ("links", "copies", "missing") if key in made.facts}
 
 
 def _print_written(out: Path | None, sheet: Path | None, made: Any) -> None:

@@ -21,7 +21,7 @@ from bitmosaic.scale import lazy
 from bitmosaic.scale.data import data_of, on_cluster
 from bitmosaic.scale.parts import whole_fit
 from bitmosaic.scale.rows import is_dask
-from bitmosaic.solver.train import train
+from bitmosaic.solver.train import memory_needs, train
 from bitmosaic.threads import available_threads
 from bitmosaic.views import as_views
 
@@ -282,11 +282,19 @@ class HSIC(Online, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             raise ParameterError("An estimate needs a number of clusters; got n_clusters='auto'. Guess one.")
         return estimate(int(n), check_dims(dims), options)
 
-    def check(self, n_samples):
-        """Refuse parameters that cannot work for so many samples; returns them as the solver takes them."""
+    def check(self, n_samples, widths=None, n_here=None):
+        """Refuse parameters that cannot work for so many samples; returns them as the solver takes them.
+
+        With the `widths` of the views, a memory_limit under which there is no fit is refused, too. `n_here` of the
+        samples are clustered on this machine; None is all.
+        """
         self._check_parameters()
         check_enough(n_samples, fewest_rows(self))
-        return solver_options(self, n_samples)
+        options = solver_options(self, n_samples)
+        if widths is not None:
+            needs = memory_needs(widths, options, n_samples if n_here is None else n_here)
+            needs.plan(options.memory_limit, options.n_threads)
+        return options
 
     def _check_parameters(self):
         check_parameters(self)

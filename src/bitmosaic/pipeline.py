@@ -76,9 +76,8 @@ def cluster(
     source = open_images(src, progress)
     check_labels(source, labels)
     model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
-    model.check(len(source))
-    for spec in specs:
-        spec.open()
+    widths = [spec.open().width for spec in specs]
+    model.check(len(source), widths, n_here=None if client is None else 0)
     arguments = {
         "source": source_name(source),
         "pictures": len(source),
@@ -153,7 +152,7 @@ def fit(
     where = find_views(views_folder)
     table = read_views(where)
     model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
-    model.check(table.n_rows)
+    model.check(table.n_rows, table.widths, n_here=None if client is None else 0)
     shape = [table.n_rows, *table.widths]
     made_of = {"views_folder": str(where), "shape": shape, "fingerprint": views_fingerprint(where)}
     arguments = made_of | {"clusters": n_clusters, "seed": seed}
@@ -250,9 +249,9 @@ def predict(
     if out is None:
         return _predict(run, src, n_threads, strict, progress)
     out = as_path(out, "A folder for predictions")
-    check_output(out, run.folder, is_folder=True)
     if (out / "manifest.json").exists():
         raise InvalidDataError(f"Predictions go into a folder without a run or views; {out} has some. Choose another.")
+    check_output(out, run.folder, is_folder=True)
     names = (*(f"{PREDICTIONS}.{kind}" for kind in TABLE_WRITERS), SKIPPED)
     for name in names:
         refuse_special(out / name)

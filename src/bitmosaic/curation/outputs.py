@@ -1,5 +1,6 @@
 """Duplicates, outliers and samples -> a table, a list of paths, a folder of links, or a sheet to look at."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,19 @@ def write_chosen(chosen: Chosen, out: Path, source: Any = None, progress: Progre
     if is_file(out, (LIST,)):
         pictures = RunPictures(run, source, progress)
         lines = [pictures.place(row) or run.paths[row] for row in chosen.rows.tolist()]
+        end = list_end(lines)
         with result_file(out) as file:
-            file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
-        return None
+            file.write("".join(line + end for line in lines).encode("utf-8", "surrogateescape"))
+        return None if end == "\n" else Exported({}, "NUL bytes end its paths, since a name has a line break")
     names = short_names(chosen.clusters.pictures.paths)
     digits = len(str(len(chosen.rows)))
     entries = [(row, "", f"{i:0{digits}d} {names[row]}") for i, row in enumerate(chosen.rows.tolist(), 1)]
     return write_links(out, entries, RunPictures(run, source, progress), progress, edits=chosen.clusters.version)
+
+
+def list_end(paths: Iterable[str]) -> str:
+    """What ends each path of a list: a NUL where a newline would cut a name; `read_list` takes both."""
+    return "\0" if any("\n" in path or path.endswith("\r") for path in paths) else "\n"
 
 
 # ---- sheets

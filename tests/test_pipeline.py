@@ -380,3 +380,14 @@ def test_a_run_with_auto_says_and_draws_how_many_clusters_there_are(folder, tmp_
     with Image.open(run.folder / "how-many.png") as chart:
         assert chart.size == (860, 460)
     assert pipeline.cluster(folder, tmp_path / "auto", "auto", views=["ch", "hog"]).manifest == run.manifest
+
+
+@pytest.mark.parametrize("limit", ["0", "1MB", 1000])
+def test_a_memory_limit_that_cannot_be_kept_is_refused_before_anything_is_made(tmp_path, limit):
+    folder = write_pictures(tmp_path / "pictures", 8)
+    with pytest.raises(ParameterError, match=r"memory_limit must be at least .*MB"):
+        pipeline.cluster(folder, tmp_path / "run", 3, views=("ch",), memory_limit=limit)
+    np.save(tmp_path / "views.npy", np.random.default_rng(0).normal(size=(40, 8)))
+    with pytest.raises(ParameterError, match=r"memory_limit must be at least .*MB"):
+        pipeline.fit(tmp_path / "views.npy", tmp_path / "run", 3, memory_limit=limit)
+    assert not (tmp_path / "run").exists()

@@ -11,13 +11,13 @@ import time
 import zlib
 from contextlib import contextmanager
 from importlib.metadata import version
-from pathlib import Path
 
 from bitmosaic import __version__
 from bitmosaic.errors import InvalidDataError, ModelFileError, ParameterError, StaleCheckpointError
 from bitmosaic.files import LOCK, locked, refuse_links, remove_unfinished, writing
 from bitmosaic.model_file import complete, read_model, write_model
 from bitmosaic.parameters import as_json, drawn_seed
+from bitmosaic.places import as_path
 from bitmosaic.scale.data import on_cluster
 from bitmosaic.solver.keeping import NOTHING_KEPT, LoopState
 from bitmosaic.views import exact_dtype, read_rows
@@ -41,8 +41,8 @@ def kept_in(folder, estimator, views, guidance=""):
         raise ParameterError(
             "A checkpoint is for views on this machine; got Dask arrays. Workers that die are replaced: leave it out."
         )
-    folder = Path(folder)
-    if "\0" in str(folder) or folder.is_file():
+    folder = as_path(folder, "A checkpoint")
+    if folder.is_file():
         raise ParameterError(f"A checkpoint is a folder; got {str(folder)!r}. Name an empty or a new one.")
     with locked(folder):
         remove_unfinished(folder, below=False)

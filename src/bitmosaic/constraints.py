@@ -13,8 +13,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from bitmosaic.errors import ConstraintError
+from bitmosaic.npy import array_of
 from bitmosaic.solver.arrange import listed, with_witness
 from bitmosaic.solver.rules import Rules, edges
+
+_FIXED = "fixed must give a whole number, that of a cluster, for each row"
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,8 @@ def as_groups(name, groups):
     """A list of sequences, at the least."""
     if isinstance(groups, np.ndarray) and groups.ndim == 2:
         return list(groups)
-    if groups is None or isinstance(groups, str | bytes | Mapping) or not isinstance(groups, Iterable):
+    no_list = isinstance(groups, str | bytes | Mapping) or (isinstance(groups, np.ndarray) and not groups.ndim)
+    if no_list or not isinstance(groups, Iterable):
         raise ConstraintError(f"{name} must hold pairs of rows; got {type(groups).__name__}.")
     return list(groups)
 
@@ -209,9 +213,12 @@ def fixed_of(fixed: Any, n_rows, n_clusters):
     if fixed is None:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     if isinstance(fixed, Mapping):
-        rows, labels = row_numbers("fixed", list(fixed), n_rows), np.asarray(list(fixed.values()))
+        rows, labels = (
+            row_numbers("fixed", list(fixed), n_rows),
+            array_of(list(fixed.values()), _FIXED, ConstraintError),
+        )
     else:
-        labels = np.asarray(fixed)
+        labels = array_of(fixed, _FIXED, ConstraintError)
         if labels.shape != (n_rows,):
             raise ConstraintError(
                 f"fixed must be a dict of row -> cluster, or have a cluster (or -1) for each of {n_rows} rows; got "

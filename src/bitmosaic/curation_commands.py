@@ -50,7 +50,7 @@ def duplicates(
     from bitmosaic.explorer.snapshot import finished_run
     from bitmosaic.terminal import progress_bars
 
-    outputs.check_outputs(out, sheet, outputs.TABLES)
+    outputs.check_outputs(run, out, sheet, outputs.TABLES)
     whole = finished_run(run)
     with progress_bars(goes_on=False) as progress:
         found = find_duplicates(whole, radius, by, source, threads, progress)
@@ -103,7 +103,7 @@ def outliers(
     from bitmosaic.explorer.snapshot import finished_run
     from bitmosaic.terminal import progress_bars
 
-    outputs.check_outputs(out, sheet, (*outputs.TABLES, outputs.LIST))
+    outputs.check_outputs(run, out, sheet, (*outputs.TABLES, outputs.LIST))
     chosen = find_outliers(finished_run(run), n)
     with progress_bars(goes_on=False) as progress:
         made = outputs.write_chosen(chosen, out, source, progress) if out else None
@@ -134,7 +134,7 @@ def sample(
     from bitmosaic.explorer.snapshot import finished_run
     from bitmosaic.terminal import progress_bars
 
-    outputs.check_outputs(out, sheet, (*outputs.TABLES, outputs.LIST))
+    outputs.check_outputs(run, out, sheet, (*outputs.TABLES, outputs.LIST))
     chosen = draw_sample(finished_run(run), n, seed, threads)
     with progress_bars(goes_on=False) as progress:
         made = outputs.write_chosen(chosen, out, source, progress) if out else None
@@ -166,7 +166,7 @@ def _say_fields(*fields: Any) -> None:
 
 
 def _links(made: Any) -> dict[str, int]:
-    return {} if made is None else {key: made.facts[key] for key in ("links", "copies", "missing")}
+    return {} if made is None else {key: made.facts[key] for key in ("links", "copies", "missing") if key in made.facts}
 
 
 def _print_written(out: Path | None, sheet: Path | None, made: Any) -> None:

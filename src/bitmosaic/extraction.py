@@ -24,6 +24,7 @@ from bitmosaic.extraction_work import Work
 from bitmosaic.features import HAND_MADE, Extractor, extract, extractor
 from bitmosaic.files import locked, refuse_links, remove, sync_folder, write_json, write_whole, writing
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
+from bitmosaic.places import as_path
 from bitmosaic.reading import read_json, read_lines
 from bitmosaic.threads import ahead
 from bitmosaic.views import Views, read_digests, read_views
@@ -190,7 +191,7 @@ class Extraction:
             }
             | ({} if after is None else {"after": after})
         )
-        return cls(source, specs, Path(out), labels, max_side, recipe)
+        return cls(source, specs, as_path(out, "A views folder"), labels, max_side, recipe)
 
     @property
     def slow(self) -> bool:

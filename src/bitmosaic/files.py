@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bitmosaic.errors import BitmosaicError, BusyFolderError, FileFormatError, UnwritableFileError
+from bitmosaic.places import led_to, refuse_special
 from bitmosaic.reading import refuse_irregular
 
 try:
@@ -259,6 +260,7 @@ def new_folder(path):
 @contextmanager
 def result_file(path):
     """As `whole_file`, at a place that a user has named: what killed processes have left beside it goes first."""
+    path = led_to(path)
     remove_unfinished(Path(path).parent, below=False)
     with whole_file(path) as file:
         yield file
@@ -268,6 +270,7 @@ def result_file(path):
 def whole_file(path):
     """A binary file to write to; it takes the place of `path` when the block ends without an error."""
     path = Path(path)
+    refuse_special(path)
     with writing(path), whole_files(path.parent) as begin, begin(path.name) as file:
         yield file
 

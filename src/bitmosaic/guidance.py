@@ -7,6 +7,7 @@ import numpy as np
 
 from bitmosaic.constraints import Constraints
 from bitmosaic.errors import ConstraintError, InvalidDataError, ParameterError
+from bitmosaic.npy import array_of
 from bitmosaic.solver.rules import Rules
 
 
@@ -53,7 +54,7 @@ def rules_for(constraints, n_rows, n_clusters, on_cluster=False):
 
 def checked_labels(labels, n_rows, n_clusters):
     """(n,) int32 from -1 to n_clusters - 1; None where all are -1."""
-    labels = np.asarray(labels)
+    labels = array_of(labels, f"init_labels must be a whole number for each of {n_rows} rows")
     if labels.shape != (n_rows,) or labels.dtype.kind not in "iu":
         raise InvalidDataError(
             f"init_labels must be a whole number for each of {n_rows} rows, -1 where there is none; got {labels.dtype} "

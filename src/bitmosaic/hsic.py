@@ -16,12 +16,12 @@ from bitmosaic.guidance import guidance
 from bitmosaic.hsic_online import Online
 from bitmosaic.hsic_options import fewest_rows, solver_options
 from bitmosaic.model_file import complete, read_model, write_model
-from bitmosaic.parameters import check_enough, check_fitted, check_parameters
+from bitmosaic.parameters import check_enough, check_fitted, check_parameters, check_progress
 from bitmosaic.scale import lazy
 from bitmosaic.scale.data import data_of, on_cluster
 from bitmosaic.scale.parts import whole_fit
 from bitmosaic.scale.rows import is_dask
-from bitmosaic.solver.train import train
+from bitmosaic.solver.train import memory_needs, train
 from bitmosaic.threads import available_threads
 from bitmosaic.views import as_views
 
@@ -236,6 +236,7 @@ class HSIC(Online, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         center of a new image. `init_labels` (n,), -1 where unknown, is where clusters begin: they keep these numbers,
         and may change; other clusters begin among images without a label.
         """
+        check_progress(progress)
         views = as_views(X)
         options = self.check(views.n_rows)
         told = guidance(constraints, init_labels, views.n_rows, options.n_clusters, on_cluster(views))
@@ -281,11 +282,19 @@ class HSIC(Online, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             raise ParameterError("An estimate needs a number of clusters; got n_clusters='auto'. Guess one.")
         return estimate(int(n), check_dims(dims), options)
 
-    def check(self, n_samples):
-        """Refuse parameters that cannot work for so many samples; returns them as the solver takes them."""
+    def check(self, n_samples, widths=None, n_here=None):
+        """Refuse parameters that cannot work for so many samples; returns them as the solver takes them.
+
+        With the `widths` of the views, a memory_limit under which there is no fit is refused, too. `n_here` of the
+        samples are clustered on this machine; None is all.
+        """
         self._check_parameters()
         check_enough(n_samples, fewest_rows(self))
-        return solver_options(self, n_samples)
+        options = solver_options(self, n_samples)
+        if widths is not None:
+            needs = memory_needs(widths, options, n_samples if n_here is None else n_here)
+            needs.plan(options.memory_limit, options.n_threads)
+        return options
 
     def _check_parameters(self):
         check_parameters(self)

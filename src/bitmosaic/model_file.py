@@ -21,6 +21,7 @@ import numpy as np
 from bitmosaic import __version__
 from bitmosaic.errors import ModelFileError
 from bitmosaic.files import result_file
+from bitmosaic.places import led_to, refuse_special
 
 FORMAT = "bitmosaic-model"
 FORMAT_VERSION = 1
@@ -122,7 +123,7 @@ def complete(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def _usable_path(path: str | os.PathLike[str]) -> Path:
     try:
-        usable = b"\0" not in os.fsencode(path)
+        usable = isinstance(os.fspath(path), str) and b"\0" not in os.fsencode(path)
     except (UnicodeEncodeError, TypeError):
         usable = False
     if not usable:
@@ -221,9 +222,10 @@ def _header(manifest: str, arrays: Mapping[str, np.ndarray]) -> bytes:
 
 def _replace_file(path: Path, header: bytes, arrays: Mapping[str, np.ndarray]) -> None:
     """At every moment `path` is the old file or the new one."""
+    if os.path.isdir(path):  # Path.is_dir raises where a name is too long
+        raise ModelFileError(f"The model cannot be written to {path}, which is a folder. Name a file inside it.")
+    refuse_special(led_to(path))
     try:
-        if path.is_dir():
-            raise ModelFileError(f"The model cannot be written to {path}, which is a folder. Name a file inside it.")
         with result_file(path) as file:
             file.write(header)
             for array in arrays.values():

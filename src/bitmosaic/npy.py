@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from bitmosaic.errors import FileFormatError
+from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError
 from bitmosaic.reading import refuse_irregular, unpacks_bit_by_bit
 from bitmosaic.threads import machine_memory
 
@@ -157,3 +157,13 @@ def _not_whole(path: Any, error: Exception, kind: str = ".npy") -> FileFormatErr
         f"{path} is not a whole {kind} file ({str(error) or type(error).__name__}). It may be "
         "missing, cut or of another format: write it again."
     )
+
+
+def array_of(values: Any, rule: str, error: type[BitmosaicError] = InvalidDataError) -> Any:
+    """What a user passes as an array; `rule` begins the sentence where it cannot be one."""
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, OverflowError) as problem:
+        raise error(
+            f"{rule}; got a {type(values).__name__} of parts that differ in length or kind. Make them alike."
+        ) from problem

@@ -8,7 +8,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
-from bitmosaic.errors import BitmosaicError, InvalidDataError, ParameterError
+from bitmosaic.errors import BitmosaicError, DataTypeError, InvalidDataError, ParameterError
+
+LARGEST = 2**63
 
 
 class NotFittedError(BitmosaicError, exceptions.NotFittedError):
@@ -22,10 +24,21 @@ def check_parameters(estimator):
             map(str, estimator._parameter_constraints[name])
         ):
             raise ParameterError(f"{name} must be a number or one of its names; got {value}.")
+        if isinstance(value, Integral) and not -LARGEST <= value < LARGEST:
+            raise ParameterError(
+                f"{name} must be below 2**63, as numbers of the solver are; got a larger one. Lower it."
+            )
     try:
         estimator._validate_params()
     except InvalidParameterError as error:
         raise ParameterError(str(error)) from None
+
+
+def check_progress(progress):
+    if progress is not None and not callable(progress):
+        raise DataTypeError(
+            f"progress must be a function that takes (done, total), or None; got a {type(progress).__name__}."
+        )
 
 
 def check_fitted(estimator):

@@ -33,6 +33,7 @@ from bitmosaic.files import copy_whole, locked, remove, remove_unfinished, write
 from bitmosaic.hsic import HSIC
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.metrics import clustering_scores
+from bitmosaic.places import as_path, check_output, refuse_special
 from bitmosaic.refitting import refit as refit
 from bitmosaic.results import draw_clusters, write_counts, write_results
 from bitmosaic.run import CHECKPOINT, TABLE_WRITERS, Run, write_tables
@@ -75,9 +76,8 @@ def cluster(
     source = open_images(src, progress)
     check_labels(source, labels)
     model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
-    model.check(len(source))
-    for spec in specs:
-        spec.open()
+    widths = [spec.open().width for spec in specs]
+    model.check(len(source), widths, n_here=None if client is None else 0)
     arguments = {
         "source": source_name(source),
         "pictures": len(source),
@@ -152,7 +152,7 @@ def fit(
     where = find_views(views_folder)
     table = read_views(where)
     model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
-    model.check(table.n_rows)
+    model.check(table.n_rows, table.widths, n_here=None if client is None else 0)
     shape = [table.n_rows, *table.widths]
     made_of = {"views_folder": str(where), "shape": shape, "fingerprint": views_fingerprint(where)}
     arguments = made_of | {"clusters": n_clusters, "seed": seed}
@@ -180,7 +180,7 @@ def plan(
 
 def find_views(path: Any) -> Path:
     """The views folder of a run folder; any other path as it is."""
-    where = Path(path).resolve()
+    where = as_path(path, "Views").resolve()
     return where / "views" if (where / "views" / RECIPE).is_file() else where
 
 
@@ -248,14 +248,18 @@ def predict(
     """
     if out is None:
         return _predict(run, src, n_threads, strict, progress)
-    out = Path(out)
+    out = as_path(out, "A folder for predictions")
     if (out / "manifest.json").exists():
         raise InvalidDataError(f"Predictions go into a folder without a run or views; {out} has some. Choose another.")
+    check_output(out, run.folder, is_folder=True)
+    names = (*(f"{PREDICTIONS}.{kind}" for kind in TABLE_WRITERS), SKIPPED)
+    for name in names:
+        refuse_special(out / name)
     with locked(out):
         remove_unfinished(out, below=False)
         table, skipped = _predict(run, src, n_threads, strict, progress)
         with writing(out):  # so that those of other pictures do not stand beside new ones
-            for name in (*(f"{PREDICTIONS}.{kind}" for kind in TABLE_WRITERS), SKIPPED):
+            for name in names:
                 (out / name).unlink(missing_ok=True)
         write_tables(out, table, PREDICTIONS)
         write_whole(out / SKIPPED, skipped_csv(skipped))
@@ -321,5 +325,8 @@ def run_views(run: Run) -> tuple[list[ViewSpec], int]:
 
 
 def evaluate(run: Run, labels: Any = "folder") -> dict[str, float]:
-    """Scores of a run against true labels: "folder", a CSV with the columns path and label, or a .npy in row order."""
+    """Scores of a run against true labels: "folder", a CSV with the columns path and label, or a .npy in row order.
+
+    Or labels in memory: an array or a list in row order.
+    """
     return clustering_scores(true_labels(run, labels), run.column("labels"))

@@ -44,6 +44,7 @@ from bitmosaic.files import (
     write_json,
 )
 from bitmosaic.hsic import HSIC
+from bitmosaic.places import as_path
 from bitmosaic.publishing import finish_publishing, is_announced, publish
 from bitmosaic.run_manifest import FORMAT, STAGES, VERSION, read_manifest
 from bitmosaic.solver.online import Majority
@@ -82,7 +83,7 @@ class Run:
     """A run folder that exists; :meth:`at_work` makes one, or takes up one that was stopped."""
 
     def __init__(self, folder):
-        self.folder = Path(folder)
+        self.folder = as_path(folder, "A run folder")
         for name in _WRITTEN:
             refuse_links(self.folder / name, below=False)
         finish_publishing(self.folder, self.folder / REFIT, RENEWED)
@@ -96,7 +97,7 @@ class Run:
 
         Meanwhile no other process works on it, and what a killed one left unfinished is gone.
         """
-        folder = Path(folder)
+        folder = as_path(folder, "A run folder")
         if folder.exists() and not folder.is_dir():
             raise InvalidDataError(f"A run is a folder; {folder} is a file. Choose another name.")
         if (kept := cls._kept(folder)) is not None:

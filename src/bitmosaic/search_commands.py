@@ -35,6 +35,7 @@ def search(
     from bitmosaic import searching
     from bitmosaic.errors import ParameterError
     from bitmosaic.files import result_file
+    from bitmosaic.places import check_output
     from bitmosaic.run import TABLE_WRITERS, Run
     from bitmosaic.terminal import progress_bars
 
@@ -42,6 +43,9 @@ def search(
         raise ParameterError("-k and --radius exclude each other: take the nearest, or all within a radius.")
     kind = _kind("--out", out, TABLE_WRITERS)
     picture = _kind("--sheet", sheet, {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG"})
+    for place in (out, sheet):
+        if place is not None:
+            check_output(place, run)
     with progress_bars(goes_on=False) as progress:
         found = searching.search(Run(run), what, k or searching.K, radius, n_threads=threads, progress=progress)
         table = found.table()

@@ -1,6 +1,7 @@
 """True labels of a run's pictures, from wherever a user has them."""
 
 import csv
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
 from bitmosaic.images import display_path, folder_name
 from bitmosaic.npy import load_npy
+from bitmosaic.places import as_path
 from bitmosaic.run import Run
 from bitmosaic.views.core import as_labels
 
 
 def true_labels(run: Run, labels: Any) -> np.ndarray:
+    """From "folder", a file, or labels in memory in the order of the rows."""
     if isinstance(labels, str) and labels == "folder":
         names = [folder_name(path) for path in run.paths]
         if len(set(names)) < 2:
@@ -21,7 +24,9 @@ def true_labels(run: Run, labels: Any) -> np.ndarray:
                 "Labels from folders need pictures in several folders; those of this run are in one."
             )
         return np.array(names)
-    path = Path(labels)
+    if not isinstance(labels, str | bytes | os.PathLike):
+        return _for_each_row(as_labels(labels), run, "the array")
+    path = as_path(labels, "A file of labels")
     if not path.is_file():
         raise MissingFileError(f"Labels are 'folder', a .csv or a .npy file; there is no file {path}.")
     try:
@@ -32,9 +37,13 @@ def true_labels(run: Run, labels: Any) -> np.ndarray:
         raise FileFormatError(
             f"Labels are 'folder', a .csv or a .npy file; {path} cannot be read ({error})."
         ) from error
+    return _for_each_row(values, run, path)
+
+
+def _for_each_row(values: np.ndarray, run: Run, where: Any) -> np.ndarray:
     if len(values) != len(run.paths):
         raise InvalidDataError(
-            f"There must be one label for each of {len(run.paths)} images; {path} has {len(values)}."
+            f"There must be one label for each of {len(run.paths)} images; {where} has {len(values)}."
         )
     return values
 

@@ -26,6 +26,7 @@ from bitmosaic.files import make_folder, remove, remove_unfinished, sync_folder,
 from bitmosaic.images import ImageSource, Progress, display_path, quiet
 from bitmosaic.images.files import FileSource
 from bitmosaic.picture_part import Job, Part, make_part
+from bitmosaic.places import as_path
 from bitmosaic.views import Views, read_views
 from bitmosaic.views.parts import LABEL, PATH, write_parts_manifest
 
@@ -51,7 +52,7 @@ def extract_on_workers(
     progress: Progress = quiet,
 ) -> Views:
     """As `extract_views`, with the same features, on the workers of a cluster. They must see `src` and `out`."""
-    job = Extraction.prepare(src, Path(out).absolute(), views, mirror, labels, max_side, progress)
+    job = Extraction.prepare(src, as_path(out, "A views folder").absolute(), views, mirror, labels, max_side, progress)
     if (done := job.result(progress)) is not None:
         return done
     _check(job)

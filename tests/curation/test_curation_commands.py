@@ -10,11 +10,13 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from bitmosaic import pipeline
 from bitmosaic.cli import app
 from bitmosaic.curation import draw_sample, find_outliers
 from bitmosaic.errors import InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.explorer.clusters import Clusters, Pictures
 from bitmosaic.images import open_images
+from copied_pictures import write_scenes
 
 
 def call(*arguments):
@@ -202,3 +204,24 @@ def test_a_suffix_that_nobody_knows_is_refused(run, tmp_path):
     for command in ("outliers", "sample", "duplicates"):
         with pytest.raises(ParameterError, match=r"or a new folder for links; got lab.xyz"):
             call(command, run.folder, "--out", tmp_path / "lab.xyz")
+
+
+# ---- names with line breaks
+
+
+@pytest.mark.parametrize("name", ["two\nlines.png", "an end\r"])
+@pytest.mark.parametrize("command", ["outliers", "sample"])
+def test_a_list_holds_names_with_line_breaks_whole(tmp_path, command, name):
+    folder = write_scenes(tmp_path / "pictures")
+    (folder / "large.png").rename(folder / name)
+    run = pipeline.cluster(folder, tmp_path / "run", 3, views=("ch",))
+    out, n = tmp_path / "x.txt", run.n_images
+    assert "x.txt: NUL bytes end its paths" in call(command, run.folder, "-n", n, "--out", out).replace("\n", " ")
+    assert call(command, run.folder, "-n", n, "--out", out, "--json")
+    assert sorted(open_images(out).paths) == sorted(str(folder / path) for path in run.paths)
+    assert str(folder / name) in open_images(out).paths
+
+
+def test_a_list_of_plain_names_has_a_line_for_each(run, tmp_path):
+    assert "NUL" not in call("outliers", run.folder, "-n", 5, "--out", tmp_path / "x.txt")
+    assert (tmp_path / "x.txt").read_bytes().count(b"\n") == 5

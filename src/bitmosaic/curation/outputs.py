@@ -1,5 +1,6 @@
 """Duplicates, outliers and samples -> a table, a list of paths, a folder of links, or a sheet to look at."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from bitmosaic.exports.links import short_names, write_links
 from bitmosaic.exports.tables import save_table
 from bitmosaic.files import result_file
 from bitmosaic.images import Progress, quiet
+from bitmosaic.places import check_output
 from bitmosaic.run import TABLE_WRITERS, Run
 from bitmosaic.run_pictures import RunPictures
 from bitmosaic.sheets import TILE, contact_sheet, group_sheet, overview
@@ -21,7 +23,7 @@ MOST_ON_SHEET, COLUMNS = 60, 12  # lines, and pictures of a line
 MOST_GROUPS, MOST_COPIES = 200, 10
 
 
-def check_outputs(out: Path | None, sheet: Path | None, files: tuple[str, ...]) -> None:
+def check_outputs(run_folder: Path, out: Path | None, sheet: Path | None, files: tuple[str, ...]) -> None:
     """Refuse at once what would fail only after the work: the kind of a file, its folder, a folder that is taken."""
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise ParameterError(f"A sheet is a .png; got {sheet.name}.")
@@ -34,6 +36,9 @@ def check_outputs(out: Path | None, sheet: Path | None, files: tuple[str, ...]) 
             raise ParameterError(f"What is written is {kinds}; got {out.name}.")
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
             raise InvalidDataError(f"Links go into a folder of their own; {out} holds other things. Choose another.")
+    for path in (out, sheet):
+        if path is not None:
+            check_output(path, run_folder, is_folder=not is_file(path, (*files, ".png")))
     for path in (out if out is not None and is_file(out, files) else None, sheet):
         if path is not None and not path.absolute().parent.is_dir():
             raise MissingFileError(f"A file goes into a folder that is there; there is none at {path.parent}.")
@@ -73,13 +78,19 @@ def write_chosen(chosen: Chosen, out: Path, source: Any = None, progress: Progre
     if is_file(out, (LIST,)):
         pictures = RunPictures(run, source, progress)
         lines = [pictures.place(row) or run.paths[row] for row in chosen.rows.tolist()]
+        end = list_end(lines)
         with result_file(out) as file:
-            file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
-        return None
+            file.write("".join(line + end for line in lines).encode("utf-8", "surrogateescape"))
+        return None if end == "\n" else Exported({}, "NUL bytes end its paths, since a name has a line break")
     names = short_names(chosen.clusters.pictures.paths)
     digits = len(str(len(chosen.rows)))
     entries = [(row, "", f"{i:0{digits}d} {names[row]}") for i, row in enumerate(chosen.rows.tolist(), 1)]
     return write_links(out, entries, RunPictures(run, source, progress), progress, edits=chosen.clusters.version)
+
+
+def list_end(paths: Iterable[str]) -> str:
+    """What ends each path of a list: a NUL where a newline would cut a name; `read_list` takes both."""
+    return "\0" if any("\n" in path or path.endswith("\r") for path in paths) else "\n"
 
 
 # ---- sheets

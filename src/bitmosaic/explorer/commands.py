@@ -91,7 +91,7 @@ def report(
 
     _require("report", "jinja2")
     with progress_bars(goes_on=False) as progress:
-        written = write_report(finished_run(run), out, int(max_mb * 1e6), progress, source)
+        written = write_report(finished_run(run), out, max_mb * 1e6, progress, source)
     say(
         f"{out}: {_counted(written.clusters, 'cluster')}, {_counted(written.pictures, 'picture')} inside, "
         f"{written.n_bytes / 1e6:.1f} MB"

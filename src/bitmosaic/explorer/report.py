@@ -6,9 +6,11 @@ The bytes of a picture stand once in the file, in a style sheet at its end, howe
 import base64
 import io
 import json
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,7 @@ from bitmosaic.explorer.report_page import (
 )
 from bitmosaic.files import result_file
 from bitmosaic.images import Progress, quiet
+from bitmosaic.places import check_output
 from bitmosaic.run import Run
 from bitmosaic.threads import available_threads, in_order
 
@@ -58,12 +61,15 @@ class Report:
 
 
 def write_report(
-    run: Run, path: Any, max_bytes: int = MAX_BYTES, progress: Progress = quiet, source: Any = None
+    run: Run, path: Any, max_bytes: float = MAX_BYTES, progress: Progress = quiet, source: Any = None
 ) -> Report:
     """The clusters as edited, as one HTML file of at most `max_bytes` with as many pictures as fit and help.
 
     `source`: where the pictures are now, if not where the run has read them.
     """
+    if not isinstance(max_bytes, Real) or not 0 < max_bytes < math.inf:
+        raise ParameterError(f"A report has a number of bytes above 0 as its limit; got {max_bytes!r}. Say 20e6.")
+    check_output(path, run.folder)
     template, pages = report_template(), Pages(run, source)
     pages.thumbnails.prepare(progress)
     content = Content(pages, progress)

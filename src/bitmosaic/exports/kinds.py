@@ -11,6 +11,7 @@ from bitmosaic.exports.kind import Exported, Kind
 from bitmosaic.exports.links import export_links
 from bitmosaic.exports.tables import export_csv, export_parquet
 from bitmosaic.images import Progress, quiet
+from bitmosaic.places import check_output
 from bitmosaic.run_pictures import RunPictures
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ def export(
     `source`: where the pictures are now, if not where the run has read them; the kinds that need them ask.
     """
     out = Path(out)
-    write = kind_of(out, kind).write
-    return write(clusters, out, lambda: RunPictures(clusters.pictures.run, source, progress), progress)
+    chosen = kind_of(out, kind)
+    check_output(out, clusters.pictures.run.folder, is_folder=chosen is KINDS["links"])
+    return chosen.write(clusters, out, lambda: RunPictures(clusters.pictures.run, source, progress), progress)
 
 
 def kind_of(out: Path, name: str | None = None) -> Kind:

@@ -30,16 +30,16 @@ def open_images(src: Any, progress: Progress = quiet) -> ImageSource:
     """
     if isinstance(src, ImageSource):
         return src
-    if isinstance(src, np.ndarray):
-        return ArraySource(src)
+    if isinstance(src, np.ndarray | memoryview):
+        return ArraySource(np.asarray(src))
     if isinstance(src, str | bytes | os.PathLike):
         return _open_path(os.fsdecode(src), progress)
     if isinstance(src, Iterable):
         entries = list(src)
-        strange = next((entry for entry in entries if not isinstance(entry, str | bytes | os.PathLike)), None)
-        if strange is not None:
+        strange = [entry for entry in entries if not isinstance(entry, str | bytes | os.PathLike)]
+        if strange:
             raise DataTypeError(
-                f"{_RULE}; got a list with a {type(strange).__name__} in it. Stack arrays with np.stack."
+                f"{_RULE}; got a list with a {type(strange[0]).__name__} in it. Stack arrays with np.stack."
             )
         return FileSource("the list", list_of_paths("the list", [os.fsdecode(entry) for entry in entries]))
     raise DataTypeError(f"{_RULE}; got a {type(src).__name__}.")

@@ -1,0 +1,127 @@
+"""Arguments of the wrong kind end in one sentence of ours that is also the builtin error people expect."""
+
+import io
+
+import numpy as np
+import pytest
+
+from bitmosaic import HSIC, Constraints, pipeline
+from bitmosaic.errors import BitmosaicError
+from bitmosaic.images import open_images
+from bitmosaic.metrics import clustering_scores
+from bitmosaic.places import as_path
+from bitmosaic.run import Run
+from bitmosaic.views import Views
+
+X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+LONG = "x" * 5000
+RAGGED = [[1], [1, 2]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    np.savez(folder / "views.npz", a=X)
+    return pipeline.fit(folder / "views.npz", folder / "run", 3)
+
+
+def refused(builtin, sentence, call):
+    with pytest.raises(BitmosaicError, match=sentence) as caught:
+        call()
+    assert isinstance(caught.value, builtin)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fixed", [{0: 1, 1: [1, 2]}, RAGGED])
+def test_clusters_that_are_lists_of_different_lengths_are_refused(fixed):
+    refused(ValueError, "fixed must give", lambda: HSIC(3).fit(X, constraints=Constraints(fixed=fixed)))
+
+
+@pytest.mark.parametrize("name", ["must_link", "cannot_link"])
+def test_links_that_are_one_number_are_refused(name):
+    constraints = Constraints(**{name: np.array(3)})
+    refused(ValueError, f"{name} must hold pairs", lambda: HSIC(3).fit(X, constraints=constraints))
+
+
+def test_first_labels_of_different_lengths_are_refused():
+    refused(ValueError, "init_labels must be", lambda: HSIC(3).fit(X, init_labels=RAGGED))
+
+
+@pytest.mark.parametrize(
+    ("given", "builtin", "sentence"),
+    [
+        ({"labels": RAGGED}, ValueError, "Labels must be one value for each row"),
+        ({"labels": [10**70] * 60}, ValueError, "must fit into 64 bits"),
+        ({"labels": [2**63, -1] * 30}, ValueError, "Labels must be whole numbers|must fit into 64 bits"),
+        ({"paths": 5}, TypeError, "The paths of views must be a list or tuple; got a int"),
+        ({"names": None}, TypeError, "The names of views must be"),
+        ({"arrays": None}, TypeError, "The arrays of views must be"),
+    ],
+)
+def test_views_of_the_wrong_kind_are_refused(given, builtin, sentence):
+    refused(builtin, sentence, lambda: Views(**{"names": ("a",), "arrays": (X,)} | given))
+
+
+@pytest.mark.parametrize("parameter", ["coupling", "ridge", "n_threads"])
+def test_numbers_beyond_those_of_the_solver_are_refused(parameter):
+    refused(ValueError, f"{parameter} must be below", lambda: HSIC(3, **{parameter: 2**70}).fit(X))
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "builtin"),
+    [(5, TypeError), (True, TypeError), (["a"], TypeError), (b"abc", TypeError), ("x" * 300, OSError)],
+)
+def test_a_checkpoint_that_is_no_path_is_refused(checkpoint, builtin):
+    refused(builtin, "A checkpoint must be a path", lambda: HSIC(3).fit(X, checkpoint=checkpoint))
+
+
+def test_a_model_is_saved_to_and_loaded_from_a_path_of_text(tmp_path):
+    model = HSIC(3).fit(X)
+    for path in (b"abc", 5, None):
+        refused(ValueError, "A model file needs a path of ordinary text", lambda path=path: model.save(path))
+        refused(ValueError, "A model file needs a path of ordinary text", lambda path=path: HSIC.load(path))
+    refused(ValueError, "File name too long", lambda: model.save(tmp_path / LONG))
+
+
+def test_progress_that_cannot_be_called_is_refused():
+    refused(TypeError, "progress must be a function", lambda: HSIC(3).fit(X, progress=5))
+
+
+@pytest.mark.parametrize(
+    ("value", "builtin"),
+    [(None, TypeError), (b"abc", TypeError), ("a\0b", ValueError), ("\ud800", ValueError), (LONG, OSError)],
+)
+def test_a_path_is_text_that_the_system_takes(run, value, builtin):
+    refused(builtin, "A run folder must be a path", lambda: Run(value))
+    refused(builtin, "A run folder must be a path", lambda: pipeline.fit(run.views_folder, value, 2))
+    refused(builtin, "Views must be a path", lambda: pipeline.fit(value, "out", 2))
+    refused(builtin, "must be a path", lambda: as_path(value, "It"))
+    refused(builtin, "A views folder must be", lambda: pipeline.extract(np.zeros((2, 9, 9), np.uint8), value, ("ch",)))
+
+
+def test_labels_in_memory_are_scored_in_row_order(run):
+    truth = np.arange(60) % 3
+    expected = clustering_scores(truth, run.column("labels"))
+    for labels in (truth, truth.tolist(), tuple(map(str, truth))):
+        assert pipeline.evaluate(run, labels) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "builtin", "sentence"),
+    [
+        ([1, 2], ValueError, "one label for each of 60 images; the array has 2"),
+        (RAGGED, ValueError, "Labels must be one value"),
+        (None, ValueError, "Labels must be one value"),
+        (b"abc", TypeError, "A file of labels must be a path"),
+        (LONG, OSError, "A file of labels must be a path"),
+    ],
+)
+def test_labels_that_are_none_are_refused(run, labels, builtin, sentence):
+    refused(builtin, sentence, lambda: pipeline.evaluate(run, labels))
+
+
+def test_pictures_that_are_none_are_refused():
+    refused(TypeError, "got a list with a NoneType in it", lambda: open_images([None]))
+    refused(TypeError, "Pictures come from", lambda: open_images(io.BytesIO))
+    refused(ValueError, r"got shape \(60, 5\)", lambda: open_images(memoryview(X)))
+    assert len(open_images(memoryview(np.zeros((4, 9, 9, 3), np.uint8)))) == 4

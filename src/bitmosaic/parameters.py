@@ -24,7 +24,7 @@ def check_parameters(estimator):
             map(str, estimator._parameter_constraints[name])
         ):
             raise ParameterError(f"{name} must be a number or one of its names; got {value}.")
-        if isinstance(value, Integral) and not -LARGEST <= value < LARGEST:
+        if isinstance(value, Integral) and not -LARGEST <= int(value) < LARGEST:
             raise ParameterError(
                 f"{name} must be below 2**63, as numbers of the solver are; got a larger one. Lower it."
             )

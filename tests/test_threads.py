@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
-from bitmosaic import threads
+from bitmosaic import HSIC, threads
 from bitmosaic.threads import available_threads, in_order, machine_memory, row_ranges, single_threaded_blas
 
 
@@ -23,6 +23,12 @@ def test_results_come_in_the_order_of_the_items(n_threads):
         return i * i
 
     assert list(in_order(slow_at_first, range(25), n_threads)) == [i * i for i in range(25)]
+
+
+def test_a_number_of_threads_that_no_machine_has_is_lowered():
+    assert [available_threads(n) for n in (1, 3, 2**62)] == [1, 3, 1024]
+    X = np.random.default_rng(0).normal(size=(60, 5))
+    assert len(HSIC(3, n_threads=2**62, random_state=0).fit(X).labels_) == 60  # and takes no time to find out
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])

@@ -18,14 +18,15 @@ from threadpoolctl import threadpool_limits
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+MOST_THREADS = 1024  # no machine has more to gain, and what is asked of the memory is asked for each number of them
 ANSWER_HOLDS = 1.0  # seconds
 OWN_GROUPS, GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
 def available_threads(n_threads: int | None = None) -> int:
-    """The number of threads to use: as asked, or every core this process may run on."""
+    """The number of threads to use: as asked, within reason, or every core this process may run on."""
     if n_threads is not None:
-        return n_threads
+        return min(n_threads, MOST_THREADS)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,5 +1,6 @@
 """How much memory a .mat file may take is asked of the system, in time, and not too often."""
 
+import h5py
 import numpy as np
 import pytest
 import scipy.io
@@ -7,7 +8,7 @@ import scipy.sparse
 
 from bitmosaic import npy, threads
 from bitmosaic.errors import FileFormatError
-from bitmosaic.views import read_views
+from bitmosaic.views import matlab, read_views
 from bitmosaic.views.mat5 import dense
 from mat_files import cell, write_v7, write_v73
 
@@ -47,3 +48,24 @@ def test_a_value_above_or_below_a_sparse_matrix_is_refused(tmp_path, row):
     (tmp_path / "a.mat").touch()
     with pytest.raises(ValueError, match="values outside of it"):
         dense(tmp_path / "a.mat", (9, 1), np.array([row]), np.array([0, 1]), np.ones(1))
+
+
+def test_cells_of_a_v73_file_that_refer_to_the_same_text_count_each(tmp_path, monkeypatch):
+    write_v73(tmp_path / "a.mat", {"X": np.zeros((40, 5)), "Y": cell("y" * 100_000)})
+    with h5py.File(tmp_path / "a.mat", "r+") as file:
+        (ref,) = file["Y"][()].ravel()
+        facts = dict(file["Y"].attrs)
+        del file["Y"]
+        file.create_dataset("Y", data=np.array([[ref] * 40], h5py.ref_dtype)).attrs.update(facts)
+    assert len(read_views(tmp_path / "a.mat").labels) == 40
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2 * 20 * 12 * 100_000)  # half of them
+    with pytest.raises(FileFormatError, match="must be at most half of the memory"):
+        read_views(tmp_path / "a.mat")
+
+
+def test_a_cell_of_a_v73_file_with_more_cells_than_any_is_not_followed(tmp_path, monkeypatch):
+    write_v73(tmp_path / "a.mat", {"X": np.zeros((40, 5)), "Y": cell(*"y" * 40, column=True)})
+    monkeypatch.setattr(matlab, "MOST_CELLS", 39)
+    assert read_views(tmp_path / "a.mat").labels is None
+    monkeypatch.setattr(matlab, "MOST_CELLS", 40)
+    assert len(read_views(tmp_path / "a.mat").labels) == 40

@@ -31,7 +31,7 @@ ARRAY_BYTES, CHARACTER_BYTES, ROW_BYTES = 300, 12, 100
 SMALL_MATRIX, MOST_SPARSE = 2**28, 1000  # bytes, and bytes for each of the file, that a sparse matrix may become
 
 
-class _Memory:
+class Memory:
     """What all variables of a file take together."""
 
     def __init__(self, path: Path) -> None:
@@ -44,7 +44,7 @@ class _Memory:
 
 def read_mat5(path: Path) -> dict[str, Any]:
     """Variables by name: arrays, lists for cells (column by column), a str for what is not read."""
-    memory = _Memory(path)
+    memory = Memory(path)
     memory.take(path.stat().st_size)
     content = memoryview(path.read_bytes())
     order = {b"IM": "<", b"MI": ">"}[bytes(content[126:128])]
@@ -86,7 +86,7 @@ def _unpacked(packed: memoryview) -> Iterator[bytes]:
         raise ValueError("a compressed element is cut short")
 
 
-def _matrix(data: memoryview, order: str, memory: _Memory, depth: int = 0) -> tuple[str, Any]:
+def _matrix(data: memoryview, order: str, memory: Memory, depth: int = 0) -> tuple[str, Any]:
     """Name and value of a matrix, a cell or what else there is."""
     memory.take(ARRAY_BYTES)
     if not len(data):
@@ -146,7 +146,7 @@ def decoded(numbers: np.ndarray) -> str:
     return str(np.ascontiguousarray(numbers, "<u4").data, "utf-32-le", "surrogatepass")
 
 
-def _text(element: tuple[int, memoryview], dims: list[int], order: str, memory: _Memory) -> np.ndarray:
+def _text(element: tuple[int, memoryview], dims: list[int], order: str, memory: Memory) -> np.ndarray:
     """Rows of text, as an array of strings."""
     kind, data = element
     rows, columns = dims[0], math.prod(dims[1:])

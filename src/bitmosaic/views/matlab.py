@@ -11,7 +11,7 @@ from bitmosaic.errors import FileFormatError, ViewMismatchError
 from bitmosaic.npy import refuse_larger_than_memory, text_array
 from bitmosaic.views.core import Rows, Views, as_labels, is_numeric
 from bitmosaic.views.hdf5 import H5Rows, attribute, checked, is_dataset, items_inside, open_h5, read_whole
-from bitmosaic.views.mat5 import CHARACTER_BYTES, ROW_BYTES, decoded, dense, read_mat5
+from bitmosaic.views.mat5 import ARRAY_BYTES, CHARACTER_BYTES, MOST_CELLS, ROW_BYTES, Memory, decoded, dense, read_mat5
 from bitmosaic.views.naming import LABEL_NAMES
 
 _VIEW_NAMES = ("x", "data", "fea", "features", "views")
@@ -141,23 +141,26 @@ def _load_plain(path: Path) -> dict[str, Variable]:
 
 
 def _load_hdf5(path: Path) -> dict[str, Variable]:
-    file = open_h5(path)
+    file, memory = open_h5(path), Memory(path)
     try:
-        return {name: _from_hdf5(item) for name, item in items_inside(file) if not name.startswith("#")}
+        return {name: _from_hdf5(item, memory) for name, item in items_inside(file) if not name.startswith("#")}
     except FileFormatError:
         raise
     except Exception as error:  # a damaged file makes h5py raise anything, from KeyError to UnicodeDecodeError
         raise FileFormatError(f"{path} cannot be read ({error}). It may be damaged: save it again.") from error
 
 
-def _from_hdf5(item: Any, depth: int = 0) -> Variable:
-    """MATLAB 7.3 stores matrices transposed, cells as references, sparse matrices as groups."""
+def _from_hdf5(item: Any, memory: Memory, depth: int = 0) -> Variable:
+    """MATLAB 7.3 stores matrices transposed, cells as references, sparse matrices as groups.
+
+    What is read whole counts each time: many cells may refer to the same few bytes.
+    """
     import h5py
 
     kind = attribute(item, "MATLAB_class") or b""
     kind = kind.decode() if isinstance(kind, bytes) else str(kind)
     if (n_rows := attribute(item, "MATLAB_sparse")) is not None:
-        return _sparse(item, int(n_rows))
+        return _sparse(item, int(n_rows), memory)
     if not is_dataset(item):
         return f"a {kind or 'struct'}"
     if attribute(item, "MATLAB_empty"):
@@ -166,19 +169,21 @@ def _from_hdf5(item: Any, depth: int = 0) -> Variable:
         # C order of the transposed array is MATLAB's column-by-column order.
         if depth:  # cells in cells in cells could go on for ever
             return "a nested cell"
-        return [_from_hdf5(checked(item.file[ref]), depth + 1) for ref in np.ravel(read_whole(item))]
+        if item.size > MOST_CELLS:
+            return "a cell array of too many cells"
+        memory.take(ARRAY_BYTES * item.size)
+        return [_from_hdf5(checked(item.file[ref]), memory, depth + 1) for ref in np.ravel(read_whole(item))]
     if kind == "char" and item.ndim == 2:
-        most = CHARACTER_BYTES * item.size + ROW_BYTES * item.shape[1]
-        refuse_larger_than_memory(item.file.filename, most)
+        memory.take(CHARACTER_BYTES * item.size + ROW_BYTES * item.shape[1])
         return np.array([decoded(row) for row in read_whole(item).T])
     if item.ndim == 2 and is_numeric(item.dtype):
         return H5Rows(item, transposed=True)
     return f"a {item.dtype} array"
 
 
-def _sparse(group: Any, n_rows: int) -> np.ndarray:
+def _sparse(group: Any, n_rows: int, memory: Memory) -> np.ndarray:
     parts = {name: read_whole(part) for name, part in items_inside(group) if is_dataset(part)}
     ends = parts["jc"]
     data, rows = parts.get("data", np.zeros(0)), parts.get("ir", np.zeros(0, dtype=np.int64))
-    refuse_larger_than_memory(group.file.filename, n_rows * (len(ends) - 1) * data.dtype.itemsize)
+    memory.take(n_rows * (len(ends) - 1) * data.dtype.itemsize)
     return dense(group.file.filename, (n_rows, len(ends) - 1), rows, ends, data)

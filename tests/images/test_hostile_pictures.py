@@ -225,6 +225,17 @@ def test_what_is_said_about_all_members_of_a_tar_counts_for_each(tmp_path):
         open_images(tmp_path / "a.tar")
 
 
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE])
+def test_a_header_of_a_tar_with_a_million_digits_is_refused_before_anybody_searches_it(tmp_path, kind):
+    """Python up to 3.11.9 and 3.12.5 would search it for an hour."""
+    picture = blocks_of("a.png", encoded(SHOWN))
+    (tmp_path / "a.tar").write_bytes(blocks_of("x", record(b"path", b"1" * 255), kind) + picture)
+    assert len(open_images(tmp_path / "a.tar").paths) == 1
+    (tmp_path / "a.tar").write_bytes(blocks_of("x", b"1" * 10**6, kind) + picture)
+    with pytest.raises(FileFormatError, match="a header with a number that does not end"):
+        open_images(tmp_path / "a.tar")
+
+
 def test_records_of_a_tar_that_begin_inside_of_each_other_are_refused_before_they_are_kept(tmp_path):
     """Each key reaches to the end of the header: half a MB would become gigabytes."""
     (tmp_path / "a.tar").write_bytes(blocks_of("x", b"2 " * 10_000 + b"=1\n", tarfile.XGLTYPE))

@@ -8,6 +8,7 @@ import bz2
 import gzip
 import lzma
 import os
+import re
 import tarfile
 import zlib
 from collections import deque
@@ -29,6 +30,7 @@ OPENERS: dict[bytes, Any] = {b"\xfd7zXZ\x00": lzma.open, b"\x1f\x8b": gzip.open,
 CHUNK = 2**20
 PIECE_BYTES = 32 * 2**20
 LARGEST_HEADER, MOST_SAID = 2**20, 1000  # bytes and facts
+_ENDLESS_NUMBER = re.compile(rb"\d{256}")  # the name of a file has at most 255 bytes
 _BLOCK, _EXTENDED = 512, 504  # bytes of a header, and where one of a sparse file says that another follows
 # The last three come from tarfile itself, where a hostile header holds no numbers or leads to a thousand others.
 STREAM_ERRORS = (
@@ -215,6 +217,20 @@ class _Said(dict[str, str]):
             raise tarfile.ReadError("headers that say too much about one member")
 
 
+class _PutBack:
+    """A stream of which a piece was read too early: it comes again, and then what follows."""
+
+    def __init__(self, piece: bytes, stream: Any):
+        self._piece, self._stream = piece, stream
+
+    def read(self, n_bytes: int) -> bytes:
+        piece, self._piece = self._piece, b""
+        return piece or self._stream.read(n_bytes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class _Member(tarfile.TarInfo):
     """A header that is checked: tarfile takes a damaged one for the end, and follows a hostile one anywhere."""
 
@@ -237,6 +253,19 @@ class _Member(tarfile.TarInfo):
     def _proc_member(self, tarfile):
         tarfile.pax_headers.begin(self.size if self.type in _HEADER_TYPES else None)
         return super()._proc_member(tarfile)  # type: ignore[misc]
+
+    # Some Pythons look for a word after digits, from each digit on: a million of them would take them an hour.
+
+    def _proc_pax(self, archive):
+        stream = archive.fileobj
+        body = stream.read(self._block(self.size))
+        if _ENDLESS_NUMBER.search(body):
+            raise tarfile.ReadError("a header with a number that does not end")
+        archive.fileobj = _PutBack(body, stream)
+        try:
+            return super()._proc_pax(archive)  # type: ignore[misc]
+        finally:
+            archive.fileobj = stream
 
     # The parts of a sparse file, which is not read anyway, may be listed in gigabytes: that there are some is enough.
 

@@ -155,7 +155,7 @@ def test_what_the_system_refuses_is_one_sentence(tmp_path):
     pictures = write_pictures(tmp_path / "pictures", 2)
     (tmp_path / "file").touch()
     long = tmp_path / ("a" * 300)
-    one_sentence(run("cluster", pictures, "--clusters", 2, "--out", long), "File name too long", "Check the path")
+    one_sentence(run("cluster", pictures, "--clusters", 2, "--out", long), "File name too long", "Choose another")
     one_sentence(run("info", long), "File name too long", str(long))
     one_sentence(run("info", tmp_path / "file" / "run"), str(tmp_path / "file" / "run"))
     (tmp_path / "run" / "manifest.json").mkdir(parents=True)

@@ -91,7 +91,7 @@ def units_of(kinds: list[str]) -> list[str]:
 
 def main(arguments):
     parser = argparse.ArgumentParser(prog="torture")
-    parser.add_argument("--seconds", type=float, default=LONG.seconds, help="of fuzzing each reader, and of load")
+    parser.add_argument("--seconds", type=float, default=LONG.seconds, help="of fuzzing each reader, by each engine")
     parser.add_argument("kinds", nargs="*", default=KINDS, help=f"of {', '.join(KINDS)}; kind:part for a part of one")
     chosen = parser.parse_args(arguments)
     for name in chosen.kinds:

@@ -66,7 +66,7 @@ def lines(effort):
 
 def _load(effort):
     memory = "" if effort.whole else ", its memory not looked at"  # in a second, a server is not warm
-    return f"requests of {_n_clients(effort)} clients at once, twice for {effort.seconds:.0f} s{memory}"
+    return f"requests of {_n_clients(effort)} clients at once, twice for {effort.load:.0f} s{memory}"
 
 
 def _n_clients(effort):
@@ -146,7 +146,7 @@ def crowded(run, effort):
         token, target = _token(port), Target(port, "", ())
         expected = {path: _body(target, path) for path in SAME}
         edits, memory = 0, []
-        for seconds in (effort.seconds / 2, effort.seconds, effort.seconds):
+        for seconds in (effort.load / 2, effort.load, effort.load):
             seen = in_a_thread(crowd, port, n_clients, seconds, PATHS, expected, token)
             load.tried, edits = load.tried + seen.requests, edits + seen.edits
             load.crashes += seen.bad

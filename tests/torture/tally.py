@@ -9,7 +9,8 @@ class Effort:
     """How much of everything: the short form is part of the test suite, the long one is `make torture`."""
 
     kills: int  # of each command, at random moments
-    seconds: float  # of fuzzing each reader, and of load on the server
+    seconds: float  # of fuzzing each reader, by each engine, and of attacks on the server
+    load: float  # seconds of load on the server
     whole: bool  # every write of a command is made to fail, not some
     only: str = ""  # the part of a kind that is tried; all where there is none
 
@@ -18,8 +19,8 @@ class Effort:
         return re.search(rf"(?<!\w){re.escape(self.only)}(?!\w)", part) is not None if self.only else True
 
 
-SHORT = Effort(kills=2, seconds=1, whole=False)
-LONG = Effort(kills=50, seconds=60, whole=True)
+SHORT = Effort(kills=2, seconds=1, load=1, whole=False)
+LONG = Effort(kills=50, seconds=30, load=60, whole=True)
 
 
 @dataclass

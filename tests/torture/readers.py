@@ -82,7 +82,7 @@ def read_run(folder):
     json.dumps(answers)
     pages.thumbnails.many(range(3))
     for kind in KINDS.keys() - {"links"}:
-        export(pages.clusters, folder / f"export.{kind}", kind)
+        export(pages.clusters, folder.with_name(f"export.{kind}"), kind)
     search(run, np.asarray(run.column("codes")[:2]), 3).table()
     pipeline.run_views(run)
     for labels in ("folder", *folder.glob("true.*")):
@@ -108,7 +108,7 @@ def report_run(folder):
 
 
 def predict_with_run(folder):
-    pipeline.predict(Run(folder), _pictures_for(folder), folder / "predicted")
+    pipeline.predict(Run(folder), _pictures_for(folder), folder.with_name("predicted"))
 
 
 def grow_with_run(folder):

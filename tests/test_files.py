@@ -18,12 +18,13 @@ import pytest
 from PIL import Image
 
 from bitmosaic import files
-from bitmosaic.errors import BusyFolderError, UnwritableFileError
+from bitmosaic.errors import BusyFolderError, FileFormatError, UnwritableFileError
 from bitmosaic.files import (
     LOCK,
     beside,
     locked,
     new_folder,
+    refuse_links,
     remove,
     remove_unfinished,
     result_file,
@@ -313,3 +314,35 @@ def test_a_disk_that_is_full_at_the_very_end_of_a_file_is_noticed(tmp_path, writ
     ):
         write(file)
     assert [path.name for path in tmp_path.iterdir()] == ["whole"]
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_links_are_looked_for_in_folders_that_another_process_removes_meanwhile(tmp_path, monkeypatch, nth):
+    (tmp_path / "work" / "views").mkdir(parents=True)
+    scandir, calls = os.scandir, []
+
+    def gone_by_then(path):
+        calls.append(path)
+        if len(calls) == nth:
+            monkeypatch.undo()
+            remove(tmp_path / "work")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", gone_by_then)
+    refuse_links(tmp_path / "work")
+    assert len(calls) == nth
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("name", ["a", "b/c", "."])
+def test_links_are_refused_wherever_they_are(tmp_path, name):
+    (tmp_path / "dear").mkdir()
+    (tmp_path / "work" / "b").mkdir(parents=True)
+    refuse_links(tmp_path / "work")
+    if name == ".":
+        remove(tmp_path / "work")
+    (tmp_path / "work" / name).symlink_to(tmp_path / "dear")
+    with pytest.raises(FileFormatError, match="is a link"):
+        refuse_links(tmp_path / "work")
+    if name != ".":
+        refuse_links(tmp_path / "work", below=False)

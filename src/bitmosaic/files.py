@@ -10,9 +10,11 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -332,12 +334,17 @@ def write_json(path, value: Any) -> None:
 
 def refuse_links(path, below: bool = True) -> None:
     """Whoever writes to a place that others have filled must not be led elsewhere: by it, nor by what is below."""
-    path = Path(path)
-    for place in (path, *(path.rglob("*") if below and path.is_dir() else ())):
-        if place.is_symlink():
+    for place in chain([path], _all_below(path) if below else ()):
+        if os.path.islink(place):
             raise FileFormatError(
                 f"What is written to must lie in its own folder; {place} is a link. Put a file or folder in its place."
             )
+
+
+def _all_below(folder) -> Iterator[str]:
+    """Every file and folder, through no link. What another process removes meanwhile leads nowhere."""
+    for place, folders, files in os.walk(folder):
+        yield from (os.path.join(place, name) for name in (*folders, *files))
 
 
 def make_folder(folder) -> None:

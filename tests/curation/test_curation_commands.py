@@ -8,23 +8,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 from bitmosaic import pipeline
-from bitmosaic.cli import app
 from bitmosaic.curation import draw_sample, find_outliers
 from bitmosaic.errors import InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.explorer.clusters import Clusters, Pictures
 from bitmosaic.images import open_images
 from copied_pictures import write_scenes
-
-
-def call(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
+from typed import call
 
 
 def lines_of(path):

@@ -6,20 +6,11 @@ import stat
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from bitmosaic import HSIC, pipeline
-from bitmosaic.cli import app
 from bitmosaic.errors import InvalidDataError, ParameterError, UnwritableFileError
 from bitmosaic.explorer.report import write_report
-
-
-def call(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
+from typed import call
 
 
 def content(folder):

@@ -6,13 +6,12 @@ import socket
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from bitmosaic.cli import app
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingExtraError, MissingFileError, ParameterError
 from bitmosaic.explorer import commands, server
 from bitmosaic.explorer.clusters import Pictures
 from bitmosaic.run import Run
+from typed import call
 
 
 @pytest.fixture
@@ -22,14 +21,6 @@ def served(monkeypatch):
     monkeypatch.setattr(server, "serve", lambda app, listener: calls.update(port=listener.getsockname()[1]))
     monkeypatch.setattr("webbrowser.open", lambda url: calls.update(url=url))
     return calls
-
-
-def call(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def test_explore_says_where_it_is_and_opens_the_browser(run, served):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bitmosaic import pipeline
 from bitmosaic.cli import _print_run
+from bitmosaic.drift import drift_of
 from bitmosaic.errors import BitmosaicError, FileFormatError
 from bitmosaic.explorer.clusters import Clusters, Pictures
 from bitmosaic.reading import read_json
@@ -70,6 +71,7 @@ def test_a_wrong_part_of_the_manifest_is_refused(folder, key, value):
     ("name", "change"),
     [
         ("labels", lambda a: a + 3),
+        ("labels", lambda a: -1 - a),
         ("labels", lambda a: a[1:]),
         ("labels", lambda a: a.astype(float)),
         ("codes", lambda a: a[:, 1:]),
@@ -89,6 +91,15 @@ def test_arrays_that_do_not_fit_are_refused(folder, name, change):
     np.save(path, change(np.load(path)), allow_pickle=True)
     with pytest.raises(FileFormatError):
         use(folder)
+
+
+@pytest.mark.parametrize("value", [-1, 3, 2**31 - 1])
+@pytest.mark.parametrize("go_on", [drift_of, pipeline.refit])
+def test_labels_that_no_cluster_has_are_refused_by_whatever_goes_on_with_them(folder, go_on, value):
+    path = folder / "additions" / "0001" / "labels.npy"
+    np.save(path, np.full_like(np.load(path), value))
+    with pytest.raises(FileFormatError, match=r"labels\.npy does not fit the others"):
+        go_on(Run(folder))
 
 
 @pytest.mark.parametrize("entry", ["0002", "0003", "other", "1", "0001 "])

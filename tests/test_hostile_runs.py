@@ -6,6 +6,7 @@ import shutil
 from contextlib import suppress
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from bitmosaic.explorer.duplicates import duplicates_of
 from bitmosaic.explorer.pages import Pages
 from bitmosaic.explorer.placing import stored_places
 from bitmosaic.explorer.snapshot import clusters_now
+from bitmosaic.exports.kinds import export
 from bitmosaic.images import quiet
 from bitmosaic.model_file import read_model, write_model
 from bitmosaic.reading import read_json
@@ -95,20 +97,31 @@ def test_a_manifest_with_a_wrong_part_names_it(folder, key, value):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("labels", lambda a: a + 1, "labels.npy in .* does not fit"),
-        ("labels", lambda a: a - 1, "labels.npy in .* does not fit"),
+        ("labels", lambda a: a + 1, "labels.npy does not fit"),
+        ("labels", lambda a: a - 1, "labels.npy does not fit"),
         ("labels", lambda a: a.astype(float), "labels of int32; it holds float64"),
-        ("codes", lambda a: a[:, :-1], "codes.npy in .* does not fit"),
+        ("codes", lambda a: a[:, :-1], "codes.npy does not fit"),
         ("codes", lambda a: a[:, 0], "must hold codes of uint8"),
-        ("distances", lambda a: a * np.nan, "distances.npy in .* does not fit"),
-        ("distances", lambda a: a + np.float32(3e38), "distances.npy in .* does not fit"),
+        ("distances", lambda a: a * np.nan, "distances.npy does not fit"),
+        ("distances", lambda a: a + np.float32(3e38), "distances.npy does not fit"),
         ("distances", lambda a: a[1:], "a row for each of 12 images"),
     ],
 )
 def test_columns_that_do_not_fit_the_run_are_refused(folder, name, change, message):
     np.save(folder / f"{name}.npy", change(np.load(folder / f"{name}.npy")))
     with pytest.raises(FileFormatError, match=message):
-        Pictures.of(Run(folder))
+        Run(folder).column(name)
+
+
+@pytest.mark.parametrize("dtype", [">i8", ">u2", ">f8", ">U9"])
+def test_true_classes_of_another_byte_order_are_in_every_table(folder, dtype):
+    manifest = read_json(folder / "views" / "manifest.json")
+    (folder / "views" / "manifest.json").write_text(json.dumps(manifest | {"labels": True}))
+    np.save(folder / "views" / "labels.npy", (np.arange(12) % 5).astype(dtype))
+    for kind in ("csv", "parquet"):
+        export(clusters_now(folder), folder.with_name(f"table.{kind}"), kind)
+    table = pq.read_table(folder.with_name("table.parquet"))
+    assert [int(label) for label in table["label"].to_pylist()] == [*range(5), *range(5), 0, 1]
 
 
 @pytest.mark.parametrize("header", [b"{'descr': '<i4', (((", b"{'descr': '<i4', 'shape': (-5,)}", b"\x93"])

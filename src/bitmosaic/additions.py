@@ -50,9 +50,6 @@ class Addition:
             )
         return views
 
-    def column(self, name: str) -> np.ndarray:
-        return open_column(self.folder, name, self.n_rows)
-
     def moved(self, n_clusters: int, n_bytes: int) -> Majority | None:
         """The centers that this addition has moved, None if it was added without an update."""
         if not self.manifest["updated"]:
@@ -111,3 +108,17 @@ def open_column(folder: Path, name: str, n_rows: int | None) -> np.ndarray:
     if column.dtype != dtype or column.ndim != ndim:
         raise FileFormatError(f"{path} must hold {name} of {np.dtype(dtype)}; it holds {column.dtype}. {_AGAIN}")
     return column
+
+
+def require_fitting(folder: Path, name: str, column: np.ndarray, n_bytes: int, ids: np.ndarray) -> None:
+    """Columns were written by a model with codes of so many bytes, and with these numbers of clusters."""
+    fits = {
+        "codes": lambda: column.shape[1] == n_bytes,
+        "labels": lambda: np.isin(column, ids).all(),
+        "distances": lambda: ((column >= 0) & (column <= 16 * n_bytes)).all(),  # bits weigh 1 on average
+    }
+    if not fits[name]():
+        raise FileFormatError(
+            f"All files of a run must belong together; {folder / name}.npy does not fit the others. "
+            "Copy the run again from where it was made."
+        )

@@ -55,9 +55,7 @@ def drift_of(run: Run) -> Drift | None:
     """Of all pictures added since the last fit; None if there are none."""
     if not run.unlearned:
         return None
-    labels, distances = (
-        np.concatenate([addition.column(name) for addition in run.unlearned]) for name in ("labels", "distances")
-    )
+    labels, distances = (run.column(name)[run.n_fitted :] for name in ("labels", "distances"))
     return compare(run.fitted_column("labels"), run.fitted_column("distances"), labels, distances)
 
 
@@ -107,7 +105,7 @@ def ranks(
     order = np.lexsort((train_distances, train_labels))
     sorted_labels, sorted_distances = train_labels[order], train_distances[order]
     low, high, sizes = (np.empty(len(labels)) for _ in range(3))
-    for number in np.unique(labels):
+    for number in np.unique(labels).tolist():
         rows = np.flatnonzero(labels == number)
         members = sorted_distances[slice(*np.searchsorted(sorted_labels, [number, number + 1]))]
         sizes[rows] = len(members)

@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bitmosaic import __version__
-from bitmosaic.additions import Addition, open_column, read_additions
+from bitmosaic.additions import Addition, open_column, read_additions, require_fitting
 from bitmosaic.errors import FileFormatError, InvalidDataError
 from bitmosaic.files import (
     LOCK,
@@ -246,20 +246,28 @@ class Run:
 
     def column(self, name: str) -> np.ndarray:
         """codes, labels or distances of all pictures."""
-        columns = [self.fitted_column(name), *(addition.column(name) for addition in self.unlearned)]
-        if len({column.shape[1:] for column in columns}) > 1:
-            raise FileFormatError(
-                f"All codes of a run must be of the same length; those in {self.folder} are not. "
-                "Copy the run again from where it was made."
-            )
-        return columns[0] if len(columns) == 1 else np.concatenate(columns)
+        added = [self._opened(addition.folder, name, addition.n_rows) for addition in self.unlearned]
+        return np.concatenate([self.fitted_column(name), *added]) if added else self.fitted_column(name)
 
     def fitted_column(self, name: str) -> np.ndarray:
         """codes, labels or distances of the pictures that the last fit has learned from, as a memory map."""
         try:
-            return open_column(self.folder, name, self.n_fitted)
+            return self._opened(self.folder, name, self.n_fitted)
         finally:
             self._require_current()
+
+    @cached_property
+    def _fitting(self) -> set[tuple[Path, str]]:
+        """The columns that were found to belong to the run."""
+        return set()
+
+    def _opened(self, folder: Path, name: str, n_rows: int) -> np.ndarray:
+        """A column of a folder, which is looked through when it is opened first."""
+        column = open_column(folder, name, n_rows)
+        if (folder, name) not in self._fitting:
+            require_fitting(folder, name, column, self.fitted_model.cluster_centers_.shape[1], self.ids)
+            self._fitting.add((folder, name))
+        return column
 
     @cached_property
     def fitted_model(self) -> HSIC:

@@ -44,9 +44,9 @@ def main(folder, seconds, seed, *readers):
 
 
 def fuzz(folder, reader, seconds, seed, victims):
-    """Try inputs of this reader until the time is over, and with it the process."""
+    """Try inputs of this reader until the time is over, or the few without one are made, and with it the process."""
     tell_where()
-    fuzzing = Fuzzing(folder, reader, victims)
+    fuzzing = Fuzzing(folder, reader, victims, float(seconds))
     corpus = folder / "corpus" / reader
     corpus.mkdir(parents=True, exist_ok=True)
     for number, target in enumerate(fuzzing.targets):
@@ -66,7 +66,8 @@ def fuzz(folder, reader, seconds, seed, victims):
 
     os.chdir(folder / "victims" / HERE)
     limit_memory()
-    options = [f"-max_total_time={max(1, int(float(seconds)))}", f"-timeout={SECONDS_EACH}", f"-seed={int(seed) + 1}"]
+    end = f"-max_total_time={max(1, int(float(seconds)))}" if fuzzing.timed else f"-runs={fuzzing.few}"
+    options = [end, f"-timeout={SECONDS_EACH}", f"-seed={int(seed) + 1}"]
     options += ["-rss_limit_mb=0", "-max_len=100000", "-print_final_stats=0", "-verbosity=0"]
     options += [f"-artifact_prefix={folder}/", str(corpus)]  # hostile.py keeps what it finds
     atheris.Setup([sys.argv[0], *options], attempt, custom_mutator=change)

@@ -1,5 +1,8 @@
 """A process of its own that reads mutants for some seconds: ``python -m torture.fuzzing FOLDER SECONDS SEED READER…``
 
+With 0 seconds it tries so many that the short form takes no longer, and the same ones each time: whether the tests of a
+commit pass must not depend on luck or on how busy the machine is. What nobody has found yet, the long form looks for.
+
 It may use so much memory more than after reading every valid file, and so many seconds for one input; beyond that it
 dies, and whoever started it counts that. FOLDER/work has what was found (journal.jsonl) and the last input.
 """
@@ -21,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from bitmosaic.errors import BitmosaicError
-from torture.mutants import mutant
+from torture.mutants import mutant, other_arrays
 from torture.readers import targets
 from torture.shapes import Shape, any_shape, first_shapes, remove
 from torture.victims import HERE, Victims, payloads
@@ -29,6 +32,8 @@ from torture.victims import HERE, Victims, payloads
 ALLOWANCE = 2**30  # bytes
 SECONDS_EACH = 20
 SHAPED = 0.5  # of the time in a folder: something else than a file; such tries take long
+SHAPED_TRIES = 0.1  # of the tries, where these are the same each time
+FEW = {True: 30, False: 200}  # tries without a time, of a reader of folders and of one of files
 LOOK_EVERY = 50  # tries: whether other files are as they were
 NO_MEMORY = re.compile(
     "bad_alloc|(unable to|cannot|can't|could not|failed to) allocate|allocation failed|out of memory", re.I
@@ -59,8 +64,8 @@ def note(work: Path, reader: str, **facts) -> None:
 class Fuzzing:
     """Tries inputs on the targets of one reader, and writes down what they did."""
 
-    def __init__(self, folder: Path, reader: str, victims: Victims):
-        self.work, self.victims = folder / "work", victims
+    def __init__(self, folder: Path, reader: str, victims: Victims, seconds: float):
+        self.work, self.victims, self.timed = folder / "work", victims, seconds > 0
         self.seconds, self.shaped_seconds = 0.0, 0.0
         self.first = first_shapes(reader, victims.folder)
         self.targets = [target for target in targets(folder / "seeds") if target.reader == reader]
@@ -73,7 +78,8 @@ class Fuzzing:
     def shape(self, rng, number: int) -> Shape | None:
         """As often as there is time for it, something to put where a file of a folder stands."""
         target = self.targets[number]
-        if target.home is None or self.shaped_seconds > SHAPED * self.seconds:
+        often = self.shaped_seconds <= SHAPED * self.seconds if self.timed else rng.random() < SHAPED_TRIES
+        if target.home is None or not often:
             return None
         if self.first:
             return self.first.pop(rng.integers(len(self.first)))
@@ -96,9 +102,12 @@ class Fuzzing:
         self.shaped_seconds += time.monotonic() - begun if shaped else 0
 
     def begin(self, rng) -> None:
-        """What is never left to chance: each kind of file once, and where a pickle may stand, one that runs code."""
+        """What is never left to chance: each kind of file once, and where a pickle may stand, one that runs code.
+
+        With time, arrays of every kind where one is expected."""
         for number, target in enumerate(self.targets):
-            for content in (*payloads(target.name), mutant(rng, target.name, target.contents)):
+            others = other_arrays(target.contents[0]) if self.timed and target.name.endswith(".npy") else ()
+            for content in (*payloads(target.name), mutant(rng, target.name, target.contents), *others):
                 self.attempt(number, content)
         self.look("a payload")
 
@@ -117,6 +126,11 @@ class Fuzzing:
                 except Exception as error:
                     self._tell(f"a valid file is no longer read: {_in_words(error)}", "wrong", target.name)
                 signal.alarm(0)
+
+    @property
+    def few(self) -> int:
+        """How many tries are made where no time is given."""
+        return FEW[self.targets[0].home is not None]
 
     def _tell(self, problem: str | None, kind: str, what) -> None:
         if problem is not None and problem not in self.seen:
@@ -170,15 +184,15 @@ def tell_where() -> None:
 
 def main(folder, seconds, seed, *readers):
     tell_where()
-    rng = np.random.default_rng(int(seed))
     victims = Victims(Path(folder) / "victims")
-    fuzzings = [Fuzzing(Path(folder), reader, victims) for reader in readers]
+    fuzzings = [Fuzzing(Path(folder), reader, victims, float(seconds)) for reader in readers]
     os.chdir(Path(folder) / "victims" / HERE)
     limit_memory()
     for fuzzing in fuzzings:
-        fuzzing.begin(rng)
-        end = time.monotonic() + float(seconds)
-        while time.monotonic() < end:
+        fuzzing.begin(np.random.default_rng(int(seed)))
+        end, enough = time.monotonic() + float(seconds), fuzzing.tried + fuzzing.few
+        while time.monotonic() < end if fuzzing.timed else fuzzing.tried < enough:
+            rng = np.random.default_rng([int(seed), fuzzing.tried])  # of this try: none changes those after it
             number = int(rng.integers(len(fuzzing.targets)))
             target = fuzzing.targets[number]
             fuzzing.attempt(number, fuzzing.shape(rng, number) or mutant(rng, target.name, target.contents))

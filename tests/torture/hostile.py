@@ -57,7 +57,7 @@ def tallies(effort):
         for group in [[reader] for reader in readers] if effort.whole else [readers]:
             found = {reader: _tally(reader) for reader in group}
             for engine in ("fuzzing", "coverage_guided") if ATHERIS else ("fuzzing",):
-                _fuzz(Path(folder), engine, effort.seconds, found, effort.whole)
+                _fuzz(Path(folder), engine, effort.seconds if effort.whole else 0, found)
             yield from found.values()
 
 
@@ -66,9 +66,9 @@ def _tally(reader):
     return Tally(f"mutants of {reader} files, {ALLOWANCE / 2**30:g} GB and {SECONDS_EACH} s each", how=how)
 
 
-def _fuzz(folder, engine, seconds, found, other_each_time):
-    """Run an engine on some readers, and again on those that are left where it dies."""
-    left, seed, deaths = list(found), int(time.time()) if other_each_time else 0, 0
+def _fuzz(folder, engine, seconds, found):
+    """Run an engine on some readers, and again on those that are left where it dies; with 0 seconds as each time."""
+    left, seed, deaths = list(found), int(time.time()) if seconds else 0, 0
     while left and deaths < MOST_DEATHS:
         command = [sys.executable, "-m", f"torture.{engine}", str(folder), str(seconds), str(seed), *left]
         done = subprocess.run(

@@ -12,6 +12,7 @@ import re
 import struct
 import tarfile
 import tempfile
+import warnings
 import zipfile
 import zlib
 from contextlib import suppress
@@ -53,7 +54,28 @@ DTYPES = (
     *("O", "|O", "<f8", ">f8", "<f4", "<f2", "<f16", "<c16", "|b1", "|u1", "<i8", ">u8", "<U0", "<U9", "|S0", "|S7"),
     *("|V0", "|V8", "<M8[s]", "<m8", "<M8", "", "x", "f8,f8", "(2,3)f4", "(9999999,9999999)f8", "<U999999999"),
 )
-
+ARRAY_DTYPES = (
+    *(
+        "?",
+        "i1",
+        "u1",
+        "<i2",
+        ">u2",
+        "<i4",
+        ">i4",
+        "<u4",
+        "<i8",
+        ">i8",
+        "<u8",
+        ">u8",
+        "<f2",
+        ">f2",
+        "<f4",
+        ">f4",
+        "<f8",
+    ),
+    *(">f8", "f16", "<c8", ">c16", "<U9", ">U9", "S9", "<M8[s]", ">M8[s]", "<m8[s]"),
+)
 
 # 2 GB of zeros, which bzip2 unpacks at once.
 BOMB = zlib.decompress(
@@ -170,6 +192,9 @@ def changed_csv(rng, content):
 
 
 def changed_npy(rng, content):
+    if rng.random() < 0.2:
+        others = list(other_arrays(content))
+        return others[rng.integers(len(others))]
     size = int.from_bytes(content[8:10], "little")
     header, data = content[10 : 10 + size].decode("latin1"), content[10 + size :]
     if rng.random() < 0.7:
@@ -181,6 +206,40 @@ def changed_npy(rng, content):
     if rng.random() < 0.2:
         data = data[: rng.integers(len(data) + 1)]
     return content[:8] + struct.pack("<H", len(header)) + header.encode("latin1") + data
+
+
+def other_arrays(content):
+    """The array of a .npy file in every other type, order and shape, and with values at the edge: all are valid files.
+
+    What was changed in its bytes alone is mostly refused where it is read. These go further.
+    """
+    array = np.load(io.BytesIO(content))
+    for dtype in ARRAY_DTYPES:
+        yield _npy(_as_type(array, dtype))
+    yield from map(
+        _npy, (array[:0], array.reshape(-1, 1), array.reshape(1, -1), array.reshape(-1), np.asfortranarray(array))
+    )
+    if array.dtype.kind in "iu":
+        limits = np.iinfo(array.dtype)
+        yield from (_npy(np.full_like(array, value)) for value in (limits.min, limits.max, min(limits.max, 2**31 - 1)))
+    if array.dtype.kind in "if":
+        yield _npy(-array)
+    if array.dtype.kind == "f":
+        yield from (_npy(np.full_like(array, value)) for value in (np.nan, np.inf, -np.inf, 1e30, 0))
+
+
+def _as_type(array, dtype):
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return array.astype(dtype)
+        except (TypeError, ValueError):
+            return np.zeros(array.shape, dtype)
+
+
+def _npy(array):
+    np.lib.format.write_array(file := io.BytesIO(), array, allow_pickle=False)
+    return file.getvalue()
 
 
 def changed_zip(rng, content):

@@ -62,6 +62,13 @@ def test_labels_are_there_if_all_have_some_and_paths_if_any_has():
     assert chained([b, c]).labels.tolist() == ["7", "cat"]
 
 
+def test_whole_numbers_of_different_types_stay_whole():
+    """A float, the only type that NumPy finds for both, would not tell the last two."""
+    parts = [np.array([7]), np.array([7, 2**63, 2**63 + 1], np.uint64)]
+    labels = chained([Views(("v",), (np.ones((len(part), 1)),), labels=part) for part in parts]).labels
+    assert labels.tolist() == ["7", "7", str(2**63), str(2**63 + 1)]
+
+
 def test_other_views_cannot_follow():
     a, b = Views(("v",), (np.ones((2, 1)),)), Views(("v",), (np.ones((2, 3)),))
     with pytest.raises(ViewMismatchError, match=r"the first are v \(1\), then came v \(3\)"):

@@ -75,7 +75,7 @@ def measure(train: str, test: str, out: Path, n_clusters: int, n_seeds: int, pro
             pipeline.fit(out / "train-0" / "views", out / f"train-{seed}", n_clusters, seed=seed, progress=progress)
             pipeline.add(Run(out / f"train-{seed}"), first.folder / "views", progress=progress)
             pipeline.fit(out / "all-0" / "views", out / f"all-{seed}", n_clusters, seed=seed, progress=progress)
-        added.append(np.asarray(Run(out / f"train-{seed}").additions[0].column("labels")))
+        added.append(np.asarray(Run(out / f"train-{seed}").column("labels")[-len(sources[1]) :]))
         fitted.append(np.asarray(Run(out / f"all-{seed}").column("labels")[-len(sources[1]) :]))
     truth = first.run.additions[0].views.labels
     assert truth is not None

@@ -43,7 +43,11 @@ class Pictures:
             names = [str(name) for name in unique]
         paths = [display_path(path) for path in run.paths]
         codes = np.ascontiguousarray(run.column("codes"))
-        _check(run, codes)
+        if run.views.n_rows != len(codes):
+            raise FileFormatError(
+                f"All files of a run must belong together; {run.views_folder} does not fit the others. "
+                "Copy the run again from where it was made."
+            )
         return cls(run, codes, None if equal else weights / weights.mean(), paths, names, class_of)
 
     def __len__(self) -> int:
@@ -61,22 +65,6 @@ class Pictures:
         """In bits, (n, c) float32."""
         threads = available_threads()
         return hamming_distances(codes, centers, self.bit_weights, threads).astype(np.float32)
-
-
-def _check(run: Run, codes: np.ndarray) -> None:
-    """Tables, model and views of a run folder were written together; what does not fit comes from elsewhere."""
-    labels, distances = run.column("labels"), run.column("distances")
-    for name, fits in (
-        ("codes.npy", codes.shape[1] == run.model.cluster_centers_.shape[1]),
-        ("labels.npy", np.isin(labels, run.ids).all()),
-        ("distances.npy", ((distances >= 0) & (distances <= 16 * codes.shape[1])).all()),  # bits weigh 1 on average
-        (run.views_folder.name, run.views.n_rows == len(codes)),
-    ):
-        if not fits:
-            raise FileFormatError(
-                f"All files of a run must belong together; {name} in {run.folder} does not fit the others. "
-                "Copy the run again from where it was made."
-            )
 
 
 class Clusters:

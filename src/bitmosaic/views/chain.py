@@ -76,7 +76,7 @@ def _labels(tables: Sequence[Views]) -> np.ndarray | None:
     labels = [table.labels for table in tables if table.labels is not None]
     if len(labels) < len(tables):
         return None
-    if len({values.dtype.kind == "U" for values in labels}) > 1:
+    if np.result_type(*labels).kind not in "iu":  # text and numbers, or whole numbers that only a float would hold
         labels = [values.astype(str) for values in labels]
     return np.concatenate(labels)
 

@@ -146,7 +146,7 @@ def as_labels(values: Any) -> np.ndarray:
             f"Labels must be whole numbers or strings, with none missing; got {labels.dtype} values such as "
             f"{labels[:3].tolist()}. Number the classes, or leave the labels out."
         )
-    return labels
+    return labels.astype(labels.dtype.newbyteorder("="), copy=False)  # others are read no further than NumPy
 
 
 def _listed(values: Any, what: str) -> tuple[Any, ...]:

@@ -18,13 +18,16 @@ from bitmosaic.threads import machine_memory
 
 _BLOCK_BYTES = 2**28  # that some rows take at most, unless the file is large
 _FEWEST_ROWS, _MOST_ROWS = 16, 4096  # that are read at once
+_WAITING = 10  # times the seconds of a core that it may take: other work may leave it less than one
 
 _READ = """
 import sys
 import h5py, numpy as np
-path, name, step, allowance = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+path, name = sys.argv[1:3]
+step, allowance, seconds = map(int, sys.argv[3:])
 try:
     import resource
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     least = [limit for limit in (allowance, *resource.getrlimit(resource.RLIMIT_DATA)) if limit >= 0]
     resource.setrlimit(resource.RLIMIT_DATA, (min(least), min(least)))
 except ImportError:  # not on Windows
@@ -56,9 +59,10 @@ def _read(place: str, dataset: Any) -> np.ndarray:
     file_bytes = os.path.getsize(place)
     step = min(max(_BLOCK_BYTES // file_bytes, _FEWEST_ROWS), _MOST_ROWS)
     # -P: nothing is imported from the current folder, which may be where the file came from.
-    command = [sys.executable, "-P", "-c", _READ, place, dataset.name, str(step), str(machine_memory() // 2)]
-    seconds = 10 + dataset.size / 10**5 + file_bytes / 10**8
-    content = subprocess.run(command, capture_output=True, timeout=seconds, check=True).stdout
+    seconds = 5 + dataset.size // 10**5 + file_bytes // 10**8
+    limits = [str(limit) for limit in (step, machine_memory() // 2, seconds)]
+    command = [sys.executable, "-P", "-c", _READ, place, dataset.name, *limits]
+    content = subprocess.run(command, capture_output=True, timeout=_WAITING * seconds, check=True).stdout
     n_texts = int(np.frombuffer(content, "<i8", 1)[0])
     lengths = np.frombuffer(content, "<i8", n_texts, 8)
     numbers = np.frombuffer(content, "<i8", dataset.size, 8 * (1 + n_texts))

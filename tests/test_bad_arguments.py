@@ -1,16 +1,19 @@
 """Arguments of the wrong kind end in one sentence of ours that is also the builtin error people expect."""
 
 import io
+import shutil
 
 import numpy as np
 import pytest
 
 from bitmosaic import HSIC, Constraints, pipeline
+from bitmosaic.curation import draw_sample, find_duplicates, find_outliers
 from bitmosaic.errors import BitmosaicError
 from bitmosaic.images import open_images
 from bitmosaic.metrics import clustering_scores
 from bitmosaic.places import as_path
 from bitmosaic.run import Run
+from bitmosaic.searching import search
 from bitmosaic.views import Views
 
 X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
@@ -30,6 +33,29 @@ def refused(builtin, sentence, call):
         call()
     assert isinstance(caught.value, builtin)
     assert "\n" not in str(caught.value)
+
+
+ON_RUNS = [
+    lambda run: pipeline.evaluate(run, np.arange(60)),
+    lambda run: search(run, np.zeros((1, 16), np.uint8), 2).rows[0].tolist(),
+    lambda run: find_outliers(run, 2).table(),
+    lambda run: draw_sample(run, 2).table(),
+    lambda run: pipeline.add(run, {"a": X[:2]}).images,
+    lambda run: pipeline.refit(run).lineage.table(),
+]
+
+
+@pytest.mark.parametrize("use", ON_RUNS)
+def test_a_run_is_given_by_its_folder_as_well(run, tmp_path, use):
+    one, other = (shutil.copytree(run.folder, tmp_path / name) for name in "ab")
+    assert use(Run(one)) == use(str(other))
+
+
+@pytest.mark.parametrize("use", [*ON_RUNS, find_duplicates, lambda run: pipeline.predict(run, X)])
+def test_what_is_no_run_is_refused(use):
+    for run in (None, 5, X):
+        refused(TypeError, "A run folder must be a path", lambda run=run: use(run))
+    refused(FileNotFoundError, "nowhere", lambda: use("nowhere"))
 
 
 @pytest.mark.parametrize("fixed", [{0: 1, 1: [1, 2]}, RAGGED])

@@ -22,6 +22,7 @@ from bitmosaic.views import Views, read_views
 
 FOLDER = "additions"
 COLUMNS = {"codes": (np.uint8, 2), "labels": (np.int32, 1), "distances": (np.float32, 1)}  # type, dimensions
+_ROWS = 2**20  # that are looked at at once
 _AGAIN = "Make the run again: bitmosaic fit VIEWS --clusters K --out OTHER."
 
 
@@ -113,11 +114,11 @@ def open_column(folder: Path, name: str, n_rows: int | None) -> np.ndarray:
 def require_fitting(folder: Path, name: str, column: np.ndarray, n_bytes: int, ids: np.ndarray) -> None:
     """Columns were written by a model with codes of so many bytes, and with these numbers of clusters."""
     fits = {
-        "codes": lambda: column.shape[1] == n_bytes,
-        "labels": lambda: np.isin(column, ids).all(),
-        "distances": lambda: ((column >= 0) & (column <= 16 * n_bytes)).all(),  # bits weigh 1 on average
+        "codes": lambda rows: rows.shape[1] == n_bytes,
+        "labels": lambda rows: np.isin(rows, ids).all(),
+        "distances": lambda rows: ((rows >= 0) & (rows <= 16 * n_bytes)).all(),  # bits weigh 1 on average
     }
-    if not fits[name]():
+    if not all(fits[name](column[start : start + _ROWS]) for start in range(0, len(column), _ROWS)):
         raise FileFormatError(
             f"All files of a run must belong together; {folder / name}.npy does not fit the others. "
             "Copy the run again from where it was made."

@@ -344,7 +344,9 @@ def read_recipe(path: Path) -> dict[str, Any]:
             raise ValueError("its pictures have no size")
         return recipe
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FileFormatError(f"{path} cannot be read ({error}). Remove the folder and extract again.") from error
+        raise FileFormatError(
+            f"{path} cannot be read ({error}). Copy it again, or extract into another folder."
+        ) from error
 
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -36,7 +36,7 @@ from bitmosaic.metrics import clustering_scores
 from bitmosaic.places import as_path, check_output, refuse_special
 from bitmosaic.refitting import refit as refit
 from bitmosaic.results import draw_clusters, write_counts, write_results
-from bitmosaic.run import CHECKPOINT, TABLE_WRITERS, Run, write_tables
+from bitmosaic.run import CHECKPOINT, TABLE_WRITERS, AnyRun, Run, as_run, write_tables
 from bitmosaic.run_pictures import RunPictures
 from bitmosaic.scale.views import dask_views
 from bitmosaic.true_labels import true_labels
@@ -214,7 +214,7 @@ def _cluster_views(run, table, pictures, model, progress, client):
 
 
 def add(
-    run: Run,
+    run: AnyRun,
     src: Any,
     *,
     update: bool = False,
@@ -228,12 +228,12 @@ def add(
     rewritten: each addition is a folder of its own, and an `add` that was stopped goes on where it was. `update` moves
     each center to the majority of all codes that were ever assigned to it; pictures keep the cluster they have.
     """
-    with growing(run) as run:
+    with growing(as_run(run)) as run:
         return add_to(run, src, update, n_threads, strict, progress)
 
 
 def predict(
-    run: Run,
+    run: AnyRun,
     src: Any,
     out: Any = None,
     *,
@@ -246,6 +246,7 @@ def predict(
     The confidence is 1 - distance / distance of the second cluster: 0 where two are equally near, 1 on a center.
     With a folder `out`, both are written there, as predictions.csv and .parquet and as skipped.csv.
     """
+    run = as_run(run)
     if out is None:
         return _predict(run, src, n_threads, strict, progress)
     out = as_path(out, "A folder for predictions")
@@ -324,9 +325,10 @@ def run_views(run: Run) -> tuple[list[ViewSpec], int]:
     return specs, recipe["max_side"]
 
 
-def evaluate(run: Run, labels: Any = "folder") -> dict[str, float]:
+def evaluate(run: AnyRun, labels: Any = "folder") -> dict[str, float]:
     """Scores of a run against true labels: "folder", a CSV with the columns path and label, or a .npy in row order.
 
     Or labels in memory: an array or a list in row order.
     """
+    run = as_run(run)
     return clustering_scores(true_labels(run, labels), run.column("labels"))

@@ -39,7 +39,7 @@ from bitmosaic.lineage import NEW_ROW, Lineage, match_clusters
 from bitmosaic.npy import load_npy
 from bitmosaic.publishing import announce
 from bitmosaic.results import draw_clusters, write_counts, write_results
-from bitmosaic.run import CHECKPOINT, REFIT, RENEWED, Run, settle
+from bitmosaic.run import CHECKPOINT, REFIT, RENEWED, AnyRun, Run, as_run, settle
 from bitmosaic.run_manifest import HIGHEST, read_manifest
 from bitmosaic.run_pictures import RunPictures
 
@@ -56,7 +56,7 @@ class Refitted:
 
 
 def refit(
-    run: Run,
+    run: AnyRun,
     *,
     n_clusters: int | str | None = None,
     fresh: bool = False,
@@ -71,6 +71,7 @@ def refit(
     with them. Clusters that people have merged stay one, and pictures that they have moved stay there. `n_clusters`:
     as many as there are, another number, or "auto".
     """
+    run = as_run(run)
     with locked(run.folder), locked(run.folder / FOLDER):  # nobody edits, and nobody adds pictures
         settle(run.folder)
         run = Run(run.folder)

@@ -340,6 +340,13 @@ class Run:
             write_column(self.folder / f"{name}.npy", values)
 
 
+AnyRun = Run | str | os.PathLike[str]  # a run, or its folder
+
+
+def as_run(run: AnyRun) -> Run:
+    return run if isinstance(run, Run) else Run(run)
+
+
 def write_column(path: Path, values: np.ndarray) -> None:
     with whole_file(path) as file:
         np.lib.format.write_array(file, np.ascontiguousarray(values), allow_pickle=False)

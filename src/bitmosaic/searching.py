@@ -18,7 +18,7 @@ from bitmosaic.neighbor_index import NeighborIndex
 from bitmosaic.neighbours import nearest_codes
 from bitmosaic.npy import load_npy
 from bitmosaic.pipeline import encode_pictures
-from bitmosaic.run import Run
+from bitmosaic.run import AnyRun, Run, as_run
 from bitmosaic.run_pictures import RunPictures
 from bitmosaic.sheets import TILE, neighbours_sheet
 from bitmosaic.threads import available_threads, row_ranges
@@ -93,7 +93,7 @@ class Found:
 
 
 def search(
-    run: Run,
+    run: AnyRun,
     what: Any,
     k: int = K,
     radius: int | None = None,
@@ -111,6 +111,7 @@ def search(
         raise ParameterError(f"k must be at least 1; got {k}.")
     if radius is not None and radius < 0:
         raise ParameterError(f"radius must be at least 0 bits; got {radius}.")
+    run = as_run(run)
     if not run.done("tables"):
         raise InvalidDataError(f"The run in {run.folder} was stopped before its tables; finish it first.")
     codes = run.column("codes")

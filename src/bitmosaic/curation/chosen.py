@@ -6,7 +6,7 @@ import numpy as np
 
 from bitmosaic.errors import ParameterError
 from bitmosaic.explorer.clusters import Clusters, Pictures
-from bitmosaic.run import Run
+from bitmosaic.run import AnyRun, as_run
 from bitmosaic.sampling import diverse_sample
 from bitmosaic.threads import available_threads
 
@@ -31,22 +31,22 @@ class Chosen:
         return columns if self.scores is None else columns | {"score": self.scores.round(2).tolist()}
 
 
-def find_outliers(run: Run, n: int = 100) -> Chosen:
+def find_outliers(run: AnyRun, n: int = 100) -> Chosen:
     """The n pictures that fit their cluster least, the worst first; all, if there are fewer.
 
     The score says how unusual a picture's distance to the center is for its cluster; from 2 on it is far out.
     """
     if n < 1:
         raise ParameterError(f"At least one outlier must be asked for; got {n}.")
-    clusters = Clusters(Pictures.of(run))
+    clusters = Clusters(Pictures.of(as_run(run)))
     scores = clusters.outlier_scores
     rows = np.argsort(-scores, kind="stable")[:n]
     return Chosen(clusters, rows, scores[rows])
 
 
-def draw_sample(run: Run, n: int = 1000, seed: int = 0, n_threads: int | None = None) -> Chosen:
+def draw_sample(run: AnyRun, n: int = 1000, seed: int = 0, n_threads: int | None = None) -> Chosen:
     """n pictures that stand for all, balanced over the clusters and spread inside each: see `diverse_sample`."""
-    clusters = Clusters(Pictures.of(run))
+    clusters = Clusters(Pictures.of(as_run(run)))
     threads = available_threads(n_threads)
     rows = diverse_sample(clusters.pictures.codes, clusters.labels, n, clusters.distances, seed, threads)
     return Chosen(clusters, rows)

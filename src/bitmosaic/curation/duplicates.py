@@ -19,7 +19,7 @@ from bitmosaic.explorer.kept import keep, kept
 from bitmosaic.fingerprints import BITS, DECODED_SIDE, fingerprint
 from bitmosaic.images import Progress, display_path, quiet
 from bitmosaic.near_duplicates import duplicate_groups, feature_pairs
-from bitmosaic.run import Run
+from bitmosaic.run import AnyRun, Run, as_run
 from bitmosaic.run_pictures import RunPictures
 from bitmosaic.threads import available_threads
 
@@ -68,7 +68,7 @@ class Duplicates:
 
 
 def find_duplicates(
-    run: Run,
+    run: AnyRun,
     radius: int | None = None,
     way: str | None = None,
     source: Any = None,
@@ -87,6 +87,7 @@ def find_duplicates(
         raise ParameterError(f"Duplicates are found by {', '.join(WAYS)}; got {way!r}.")
     if radius is not None and not 0 <= radius < BITS:
         raise ParameterError(f"The radius is a number of bits from 0 to {BITS - 1}; got {radius}.")
+    run = as_run(run)
     finder = Finder(run, source, n_threads, progress)
     way = way or finder.best_way
     radius, groups = finder.groups(way, radius)

@@ -216,9 +216,8 @@ def other_arrays(content):
     array = np.load(io.BytesIO(content))
     for dtype in ARRAY_DTYPES:
         yield _npy(_as_type(array, dtype))
-    yield from map(
-        _npy, (array[:0], array.reshape(-1, 1), array.reshape(1, -1), array.reshape(-1), np.asfortranarray(array))
-    )
+    flat = array.reshape(-1)
+    yield from map(_npy, (flat, flat[:0], flat[:, None], flat[None], np.asfortranarray(array)))
     if array.dtype.kind in "iu":
         limits = np.iinfo(array.dtype)
         yield from (_npy(np.full_like(array, value)) for value in (limits.min, limits.max, min(limits.max, 2**31 - 1)))

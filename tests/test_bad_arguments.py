@@ -17,6 +17,7 @@ from bitmosaic.searching import search
 from bitmosaic.views import Views
 
 X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+X_PICTURES = np.zeros((3, 16, 16, 3), np.uint8)
 LONG = "x" * 5000
 RAGGED = [[1], [1, 2]]
 
@@ -56,6 +57,22 @@ def test_what_is_no_run_is_refused(use):
     for run in (None, 5, X):
         refused(TypeError, "A run folder must be a path", lambda run=run: use(run))
     refused(FileNotFoundError, "nowhere", lambda: use("nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("use", "sentence"),
+    [
+        (lambda loop, run: pipeline.fit(loop, loop.with_name("out"), 3), "There is no file or folder"),
+        (lambda loop, run: pipeline.add(run, loop), "There is no file or folder"),
+        (lambda loop, run: pipeline.predict(loop, X), "Too many levels of symbolic links"),
+        (lambda loop, run: pipeline.extract(X_PICTURES, loop, ("ch",)), "Views go into a folder that can be read"),
+        (lambda loop, run: pipeline.extract(X_PICTURES, loop.with_name("out"), (f"e={loop}",)), "There is no ONNX"),
+    ],
+)
+def test_a_link_that_leads_to_itself_is_refused(run, tmp_path, use, sentence):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    refused(Exception, sentence, lambda: use(loop, run))
 
 
 @pytest.mark.parametrize("fixed", [{0: 1, 1: [1, 2]}, RAGGED])

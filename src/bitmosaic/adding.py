@@ -232,7 +232,7 @@ def _is_views(run: Run, src: Any) -> bool:
 
 
 def _new_views(run: Run, src: Any, work: Path, n_threads: int | None, strict: bool, progress: Progress) -> _New:
-    path = Path(src).resolve() if isinstance(src, str | os.PathLike) else None
+    path = Path(os.path.realpath(src)) if isinstance(src, str | os.PathLike) else None
     views = _checked(run, as_views(src), path)
     known = _Known(run)
     fingerprint = None if path is None else views_fingerprint(path)

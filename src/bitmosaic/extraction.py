@@ -60,7 +60,7 @@ class ViewSpec:
         options = dict(_option(text, part) for part in query.split("&") if part)
         if not equals:
             return cls(name, name, ({"mirror": mirror} if name in HAND_MADE else {}) | options)
-        return cls(name, "onnx", {"path": str(Path(path).resolve())} | options)
+        return cls(name, "onnx", {"path": os.path.realpath(path)} | options)
 
     @classmethod
     def again(cls, made: dict[str, Any]) -> "ViewSpec":
@@ -325,6 +325,10 @@ def finished(out: Path) -> dict[str, Any] | None:
         taken = False
     except NotADirectoryError:
         taken = True
+    except OSError as error:
+        raise FileFormatError(
+            f"Views go into a folder that can be read; {out} cannot ({error.strerror}). Choose another."
+        ) from error
     path = out / RECIPE
     if not path.exists():
         if taken:

@@ -1,5 +1,6 @@
 """READ FIRST: images -> features -> codes -> clusters -> run, as a few calls."""
 
+import os
 import time
 import warnings
 from collections.abc import Sequence
@@ -180,7 +181,7 @@ def plan(
 
 def find_views(path: Any) -> Path:
     """The views folder of a run folder; any other path as it is."""
-    where = as_path(path, "Views").resolve()
+    where = Path(os.path.realpath(as_path(path, "Views")))  # Path.resolve fails where a link leads to itself
     return where / "views" if (where / "views" / RECIPE).is_file() else where
 
 

@@ -77,7 +77,7 @@ def _labels(tables: Sequence[Views]) -> np.ndarray | None:
     if len(labels) < len(tables):
         return None
     if np.result_type(*labels).kind not in "iu":  # text and numbers, or whole numbers that only a float would hold
-        labels = [values.astype(str) for values in labels]
+        labels = [values.astype(str, copy=False) for values in labels]
     return np.concatenate(labels)
 
 

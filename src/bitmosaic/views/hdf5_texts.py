@@ -27,9 +27,9 @@ path, name = sys.argv[1:3]
 step, allowance, seconds = map(int, sys.argv[3:])
 try:
     import resource
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    least = [limit for limit in (allowance, *resource.getrlimit(resource.RLIMIT_DATA)) if limit >= 0]
-    resource.setrlimit(resource.RLIMIT_DATA, (min(least), min(least)))
+    for what, most in ((resource.RLIMIT_DATA, allowance), (resource.RLIMIT_CPU, seconds)):
+        least = min(limit for limit in (most, *resource.getrlimit(what)) if limit >= 0)
+        resource.setrlimit(what, (least, least))
 except ImportError:  # not on Windows
     pass
 number = {}

@@ -109,8 +109,9 @@ def test_a_manifest_with_a_wrong_part_names_it(folder, key, value):
 )
 def test_columns_that_do_not_fit_the_run_are_refused(folder, name, change, message):
     np.save(folder / f"{name}.npy", change(np.load(folder / f"{name}.npy")))
-    with pytest.raises(FileFormatError, match=message):
-        Run(folder).column(name)
+    for use in (Pictures.of, lambda run: run.column(name)):
+        with pytest.raises(FileFormatError, match=message):
+            use(Run(folder))
 
 
 @pytest.mark.parametrize("dtype", [">i8", ">u2", ">f8", ">U9"])

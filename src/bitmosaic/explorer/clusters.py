@@ -43,6 +43,8 @@ class Pictures:
             names = [str(name) for name in unique]
         paths = [display_path(path) for path in run.paths]
         codes = np.ascontiguousarray(run.column("codes"))
+        for name in ("labels", "distances"):
+            run.column(name)  # whoever opens a run is told at once of what does not fit
         if run.views.n_rows != len(codes):
             raise FileFormatError(
                 f"All files of a run must belong together; {run.views_folder} does not fit the others. "

@@ -1,4 +1,4 @@
-"""The README's Python examples run as they stand, and do what they say."""
+"""The Python examples of the README run and give the documented result."""
 
 import re
 from pathlib import Path
@@ -25,14 +25,14 @@ def test_the_python_example_runs_and_finds_the_clusters(tmp_path, monkeypatch, c
     assert names["clustering_scores"](names["truth"], names["labels"])["nmi"] > 0.8
 
 
-def test_the_pipeline_example_runs_on_a_folder_of_pictures(tmp_path, monkeypatch, capsys):
+def test_the_pipeline_example_runs_on_a_folder_of_images(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_pictures(tmp_path / "photos", 10)
     _, example, _ = examples()
     exec(example, names := {})
-    assert sum(names["run"].manifest["sizes"]) == 30
+    assert sum(names["run"].manifest.sizes) == 30
 
 
-def test_the_pictures_exist():
+def test_the_image_files_exist():
     for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README.read_text()):
         assert (README.parent / target).is_file()

@@ -1,8 +1,8 @@
-"""What a user can cause: each error says the rule, what came, and what to do."""
+"""Errors that a user can cause. Each message says what is wrong, what was found and what to do."""
 
 
 class BitmosaicError(Exception):
-    """Everything that a user's input can cause."""
+    """Base class of all errors that a user can cause."""
 
 
 class InvalidDataError(BitmosaicError, ValueError):
@@ -18,7 +18,7 @@ class StaleCheckpointError(InvalidDataError):
 
 
 class DataTypeError(BitmosaicError, TypeError):
-    """Data of a kind that is not supported at all, such as sparse matrices."""
+    """Data of an unsupported type, such as sparse matrices."""
 
 
 class ParameterError(BitmosaicError, ValueError):
@@ -26,30 +26,30 @@ class ParameterError(BitmosaicError, ValueError):
 
 
 class FileFormatError(BitmosaicError, ValueError):
-    """A file that is not what its place or name promises."""
+    """A file whose content does not match its name or place."""
 
 
 class ModelFileError(FileFormatError):
-    """A model file that was cut, changed, made by hand, or written by a newer version."""
+    """A model file that is missing, damaged, foreign, or written by a newer version."""
 
 
 class MissingFileError(BitmosaicError, FileNotFoundError):
-    """A file or folder that is not where it was said to be."""
+    """A file or folder that does not exist."""
 
 
 class UnwritableFileError(BitmosaicError, OSError):
-    """A file or folder that the system would not write: the disk is full or failing, or permission is lacking."""
+    """A file or folder that cannot be written: the disk is full or failing, or permission is missing."""
 
     def __str__(self) -> str:
-        return str(self.args[0])  # without the number, which OSError would put before it
+        return str(self.args[0])  # OSError would put its number first
 
 
 class ExportError(BitmosaicError, OSError):
-    """An export or a report that the system stopped."""
+    """An export or a report that could not be written."""
 
 
 class ImageError(BitmosaicError, ValueError):
-    """A picture that cannot be read, where skipping it was not asked for."""
+    """An image that cannot be read, with strict reading."""
 
 
 class MissingExtraError(BitmosaicError, ImportError):
@@ -57,7 +57,7 @@ class MissingExtraError(BitmosaicError, ImportError):
 
 
 class ClusterError(BitmosaicError, RuntimeError):
-    """A Dask cluster that cannot be reached, or a block of rows that it could not compute."""
+    """A Dask cluster that cannot be reached, or that failed to compute a block of rows."""
 
 
 class BusyFolderError(BitmosaicError, RuntimeError):
@@ -65,4 +65,4 @@ class BusyFolderError(BitmosaicError, RuntimeError):
 
 
 class ConstraintError(BitmosaicError, ValueError):
-    """Constraints that contradict each other, or that no clustering was found for."""
+    """Constraints that contradict each other, or that no clustering satisfies."""

@@ -1,24 +1,25 @@
-"""The binary baselines: they solve what they were made for, lower their objective, and agree with plain NumPy."""
+"""The binary baselines find planted clusters, lower their objective, and agree with plain NumPy."""
 
 from typing import Any
 
 import numpy as np
 import pytest
+from planted_views import NOISY, TRUTH, VIEWS, blobs
 from scipy.linalg import orthogonal_procrustes, solve
 from scipy.spatial.distance import cdist
 
-from bitmosaic.bench.baselines import binary, bmvc, method_class
-from bitmosaic.bench.baselines.base import concatenated, standardised
-from bitmosaic.bench.baselines.itq import best_rotation
-from bitmosaic.codes import cluster_bit_sums_numpy, nearest_centers_numpy, unpack
+from bitmosaic.bench.baselines import binary, method_class
+from bitmosaic.bench.baselines import binary as bmvc
+from bitmosaic.bench.baselines.base import concatenated, standardized
+from bitmosaic.bench.baselines.binary import best_rotation
 from bitmosaic.errors import ParameterError
-from bitmosaic.metrics import clustering_scores
-from planted_views import NOISY, TRUTH, VIEWS, blobs
+from bitmosaic.estimators.metrics import clustering_scores
+from bitmosaic.hamming.codes import cluster_bit_sums_numpy, nearest_centers_numpy, unpack
 
 BINARY = ["ITQ+bk-means", "CKM", "BMVC"]
 JOINT = ["CKM", "BMVC"]
 ONE_VIEW = VIEWS["a"]
-SCALED = [standardised(X) for X in NOISY.values()]
+SCALED = [standardized(X) for X in NOISY.values()]
 
 
 def make(name, n_clusters, **settings) -> Any:
@@ -92,16 +93,16 @@ def test_codes_and_their_sizes(name, n_bits):
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_all_bits_say_something(name):
-    """Also where there are more bits than columns."""
+def test_all_bits_are_informative(name):
+    """Also with more bits than columns."""
     shares = unpack(fitted(name, NOISY["b"], n_bits=64)[0].codes_).mean(axis=0)
     assert np.abs(shares).max() < 0.8
 
 
 @pytest.mark.parametrize("name", BINARY)
 @pytest.mark.parametrize("n_bits", [0, 12, -8])
-def test_bits_come_in_bytes(name, n_bits):
-    with pytest.raises(ParameterError, match=f"n_bits must be a positive multiple of 8; got {n_bits}"):
+def test_bits_must_be_whole_bytes(name, n_bits):
+    with pytest.raises(ParameterError, match=f"n_bits must be a positive multiple of 8, such as 128; got {n_bits}"):
         fitted(name, VIEWS, n_bits=n_bits)
 
 
@@ -112,8 +113,8 @@ def test_parameters_of_joint_learning_are_checked(name, settings):
         fitted(name, VIEWS, **settings)
 
 
-def test_there_must_be_an_anchor():
-    with pytest.raises(ParameterError, match="n_anchors must be at least 1; got 0"):
+def test_at_least_one_anchor_is_needed():
+    with pytest.raises(ParameterError, match="n_anchors must be at least 1, such as 1000; got 0"):
         fitted("BMVC", VIEWS, n_anchors=0)
 
 
@@ -157,9 +158,9 @@ def test_itq_codes_lie_near_their_principal_components():
 @pytest.mark.parametrize(
     ("name", "settings"), [("CKM", {}), ("BMVC", {"n_anchors": 30, "coupling": 0.01, "balance": 2.0})]
 )
-def test_at_the_end_every_part_is_at_its_best_and_the_objective_is_what_it_says(name, settings):
+def test_the_result_is_a_minimum_in_every_variable_and_the_objective_is_exact(name, settings):
     method, Zs, codes, B, labels, centers, Ps = parts(name, SCALED, max_iter=300, tol=0, **settings)
-    assert len(method.objective_) < 300  # nothing changes any more
+    assert len(method.objective_) < 300  # converged
     C = unpack(centers, np.float64)
 
     np.testing.assert_array_equal(labels, nearest_centers_numpy(codes, centers)[0])

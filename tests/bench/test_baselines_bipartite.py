@@ -2,27 +2,25 @@
 
 import numpy as np
 import pytest
+from planted_views import NOISY, TRUTH, VIEWS
 from scipy.linalg import subspace_angles
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from sklearn.metrics import adjusted_rand_score
 
 from bitmosaic.bench.baselines import bipartite, make
-from bitmosaic.bench.baselines.base import standardised
-from bitmosaic.bench.baselines.lmvsc import mixtures
-from bitmosaic.bench.baselines.mvsc import weighted_embedding
-from bitmosaic.bench.baselines.nystroem_spectral import features, normalised
-from bitmosaic.bench.baselines.simplex import onto_simplex
+from bitmosaic.bench.baselines.base import onto_simplex, standardized
+from bitmosaic.bench.baselines.bipartite import mixtures, weighted_embedding
+from bitmosaic.bench.baselines.single_view import features, normalized
 from bitmosaic.errors import ParameterError
-from bitmosaic.metrics import clustering_scores
-from planted_views import NOISY, TRUTH, VIEWS
+from bitmosaic.estimators.metrics import clustering_scores
 
 METHODS = ["LSC-K", "Nyström", "MVSC", "LMVSC"]
-X = standardised(VIEWS["a"])
+X = standardized(VIEWS["a"])
 
 
 def rings(n=800, seed=0):
-    """Two rings around one point, and which ring a row is of."""
+    """Two concentric rings, and the ring of each row."""
     rng = np.random.default_rng(seed)
     truth = np.arange(n) % 2
     radius, angle = 1 + 2 * truth + 0.1 * rng.standard_normal(n), rng.uniform(0, 2 * np.pi, n)
@@ -40,7 +38,7 @@ def test_planted_clusters_are_found_in_three_views(method):
 
 
 @pytest.mark.parametrize("method", ["LSC-K", "Nyström", "LMVSC"])
-def test_views_that_each_tell_half_of_the_clusters_are_joined(method):
+def test_views_that_each_separate_half_of_the_clusters_are_combined(method):
     truth = np.arange(400) % 4
     sides = 8 * np.eye(2, 6, dtype=np.float32)
     views = [sides[truth // 2] + noise(0, 400, 6), sides[truth % 2] + noise(1, 400, 6)]
@@ -50,8 +48,8 @@ def test_views_that_each_tell_half_of_the_clusters_are_joined(method):
 @pytest.mark.parametrize(
     ("method", "settings"), [("LSC-K", {"n_landmarks": 200}), ("MVSC", {}), ("Nyström", {"gamma": 8})]
 )
-def test_two_rings_are_told_apart(method, settings):
-    """k-means cannot: both rings have the same center."""
+def test_two_rings_are_separated(method, settings):
+    """k-means cannot separate them: both rings have the same center."""
     X, truth = rings()
     assert adjusted_rand_score(truth, make("k-means", 2, random_state=0).fit_predict(X)) < 0.1
     assert adjusted_rand_score(truth, make(method, 2, random_state=0, **settings).fit_predict(X)) > 0.99
@@ -66,7 +64,7 @@ def test_same_seed_same_labels(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_rows_that_are_all_alike_are_no_error(method):
+def test_equal_rows_are_accepted(method):
     assert make(method, 3, random_state=0).fit_predict(np.ones((20, 5), np.float32)).shape == (20,)
 
 
@@ -83,7 +81,7 @@ def test_as_many_clusters_as_rows(method):
         ("Nyström", {"n_samples": 3}, "n_samples must be at least n_clusters; got 3 for 4"),
         ("Nyström", {"gamma": 0}, "gamma must be above 0; got 0"),
         ("MVSC", {"r": 1}, "r must be above 1; got 1"),
-        ("LMVSC", {"alpha": 0}, "alpha must be above 0; got 0"),
+        ("LMVSC", {"alpha": 0}, "alpha must be above 0, so that the mixtures of anchors are unique; got 0"),
     ],
 )
 def test_bad_parameters_are_refused(method, settings, message):
@@ -120,7 +118,7 @@ def test_similarities_agree_with_numpy(monkeypatch):
 
 def test_embedding_of_the_small_matrix_is_that_of_the_graph_of_all_rows():
     Z = bipartite.by_degree(bipartite.similarities(X, X[:50] + 0.1, 5))
-    W = (Z @ Z.T).toarray()  # (n, n), what the publication of LSC avoids
+    W = (Z @ Z.T).toarray()  # (n, n), which the publication of LSC avoids
     np.testing.assert_allclose(W.sum(1), 1)
     U, V = bipartite.singular_vectors(Z, 6)
     np.testing.assert_allclose(U.T @ U, np.eye(6), atol=1e-8)
@@ -143,7 +141,7 @@ def test_nystroem_from_all_rows_is_spectral_clustering():
     S = np.exp(-gamma * ((X[:, None].astype(float) - X) ** 2).sum(-1))
     d = S.sum(1) ** -0.5
     expected = np.linalg.eigh(d[:, None] * S * d)[1][:, -4:]
-    U, _ = bipartite.singular_vectors(normalised(features(X, X, gamma)), 4)
+    U, _ = bipartite.singular_vectors(normalized(features(X, X, gamma)), 4)
     assert subspace_angles(U.astype(float), expected).max() < 1e-3
 
 
@@ -158,7 +156,7 @@ def test_nystroem_from_some_rows_agrees_with_the_formula_of_the_publication():
     root = E / np.sqrt(values) @ E.T
     values, vectors = np.linalg.eigh(A + root @ B @ B.T @ root)
     expected = np.vstack([A, B.T]) @ root @ vectors[:, -4:] / np.sqrt(values[-4:])
-    U, _ = bipartite.singular_vectors(normalised(features(X, X[:l], gamma)), 4)
+    U, _ = bipartite.singular_vectors(normalized(features(X, X[:l], gamma)), 4)
     np.testing.assert_allclose(expected.T @ expected, np.eye(4), atol=1e-6)
     assert subspace_angles(U.astype(float), expected).max() < 1e-3
 
@@ -184,12 +182,12 @@ def test_mvsc_objective_never_rises_and_is_what_the_laplacians_give():
 
 
 @pytest.mark.parametrize("r", [1.5, 100, 2000])
-def test_mvsc_finds_the_clusters_beside_a_view_of_noise(r):
+def test_mvsc_finds_the_clusters_with_a_view_of_noise(r):
     method = make("MVSC", 4, random_state=0, r=r)
     assert clustering_scores(TRUTH, method.fit_predict([noise(), VIEWS["a"], VIEWS["b"]]))["acc"] >= 0.95
 
 
-def test_mvsc_weights_cannot_be_bettered():
+def test_mvsc_weights_are_optimal():
     """At the end, no other weights on the simplex give a lower objective for the same embedding."""
     method = make("MVSC", 4, random_state=0, r=2.5)
     method.fit_predict([VIEWS["a"], VIEWS["b"], noise()])
@@ -237,11 +235,11 @@ def test_mixtures_of_anchors_agree_with_a_plain_solver(alpha):
 
 def test_mixtures_do_not_depend_on_blocks(monkeypatch):
     whole = mixtures(X, X[:15], 1.0).toarray()
-    monkeypatch.setattr("bitmosaic.bench.baselines.lmvsc.BLOCK", 50)
+    monkeypatch.setattr("bitmosaic.bench.baselines.bipartite.BLOCK", 50)
     np.testing.assert_allclose(mixtures(X, X[:15], 1.0).toarray(), whole, atol=1e-4)
 
 
-def test_the_constant_vector_is_left_out_only_where_the_graph_hangs_together():
+def test_the_constant_vector_is_left_out_only_if_the_graph_is_connected():
     U = np.arange(8.0).reshape(2, 4)
     apart, joined = csr_array(np.array([[1, 0, 0], [0, 1, 0]])), csr_array(np.array([[1, 0, 0], [1, 1, 0]]))
     np.testing.assert_array_equal(bipartite.without_constant(U, joined), U[:, 1:])  # the last landmark has no edges

@@ -1,7 +1,8 @@
-"""AMGL and MLAN: clusters that only a graph can tell, views that say nothing, and the graphs themselves."""
+"""AMGL and MLAN: clusters that only a graph can separate, useless views, and the graphs themselves."""
 
 import numpy as np
 import pytest
+from planted_views import TRUTH, VIEWS, blobs
 from scipy.optimize import minimize
 from scipy.sparse import block_diag, csr_array
 from scipy.sparse.csgraph import connected_components
@@ -9,22 +10,24 @@ from scipy.sparse.csgraph import laplacian as reference
 from scipy.spatial.distance import cdist
 
 from bitmosaic.bench.baselines import make
-from bitmosaic.bench.baselines.amgl import common_embedding
-from bitmosaic.bench.baselines.base import standardised
+from bitmosaic.bench.baselines.base import standardized
 from bitmosaic.bench.baselines.graphs import (
     BLOCK,
+    MLAN_MAX_ITER,
     adaptive_weights,
+    candidates,
+    common_embedding,
+    first_rows,
     laplacian,
     nearest_rows,
-    neighbour_graph,
-    normalised_laplacian,
+    neighbor_graph,
+    normalized_laplacian,
     smallest_eigenvectors,
     symmetric_graph,
+    update_rows,
 )
-from bitmosaic.bench.baselines.mlan import MAX_ITER, candidates, first_rows, update_rows
 from bitmosaic.errors import ParameterError
-from bitmosaic.metrics import clustering_scores
-from planted_views import TRUTH, VIEWS, blobs
+from bitmosaic.estimators.metrics import clustering_scores
 
 METHODS = ("AMGL", "MLAN")
 BLOBS = list(VIEWS.values())
@@ -35,7 +38,7 @@ def random_rows(n, d, seed=0):
 
 
 def rings(n=400, noise=0.06, seed=0):
-    """Two views of two rings, one around the other; and which ring."""
+    """Two views of two concentric rings, and the ring of each row."""
     rng = np.random.default_rng(seed)
     truth = np.arange(n) % 2
     views = []
@@ -47,7 +50,7 @@ def rings(n=400, noise=0.06, seed=0):
 
 
 def moons(n=400, noise=0.08, seed=0):
-    """Two moons with noise of its own in each of two views: neighbours along a moon are the same in both."""
+    """Two moons in two views with independent noise: neighbors along a moon are the same in both."""
     rng = np.random.default_rng(seed)
     truth, t = np.arange(n) % 2, rng.uniform(0, np.pi, n)
     moon = np.stack([np.cos(t) + truth, np.where(truth, 0.5 - np.sin(t), np.sin(t))], axis=1)
@@ -65,20 +68,20 @@ def test_blobs_in_several_views_are_found(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_moons_are_told_apart_which_kmeans_cuts(method):
+def test_moons_that_kmeans_cannot_separate_are_separated(method):
     views, truth = moons()
     assert scores("k-means", views, truth)["acc"] < 0.9
     assert scores(method, views, truth)["acc"] >= 0.98
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_rings_in_one_view_are_told_apart(method):
+def test_rings_in_one_view_are_separated(method):
     views, truth = rings()
     assert scores(method, views[:1], truth)["acc"] == 1
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_useless_view_does_not_spoil_the_others(method):
+def test_a_useless_view_does_not_harm_the_others(method):
     useless = random_rows(len(TRUTH), 10, seed=5)
     assert scores(method, [useless], TRUTH)["nmi"] < 0.1
     assert scores(method, [*BLOBS, useless], TRUTH)["nmi"] >= 0.95
@@ -98,12 +101,12 @@ def test_the_same_seed_gives_the_same_labels(method):
 
 
 @pytest.mark.parametrize(("method", "n_neighbors"), [("AMGL", 0), ("MLAN", 0), ("MLAN", 19)])
-def test_too_few_or_too_many_neighbours_are_refused(method, n_neighbors):
+def test_too_few_or_too_many_neighbors_are_refused(method, n_neighbors):
     with pytest.raises(ParameterError, match=rf"rows - 2; got {n_neighbors} for 20 rows"):
         make(method, 2, n_neighbors=n_neighbors).fit_predict([random_rows(20, 3)])
 
 
-def test_amgl_takes_at_most_half_the_mean_size_of_a_cluster_as_neighbours():
+def test_amgl_takes_at_most_half_the_mean_size_of_a_cluster_as_neighbors():
     X = [random_rows(40, 3)]
     few, many = (make("AMGL", 4, random_state=0, n_neighbors=k).fit_predict(X) for k in (5, 1000))
     np.testing.assert_array_equal(few, many)
@@ -119,7 +122,7 @@ def test_the_objective_of_amgl_never_rises():
 
 
 def test_amgl_gives_a_useless_view_the_least_weight():
-    L = [normalised_laplacian(neighbour_graph(X, 5)) for X in [*BLOBS, random_rows(len(TRUTH), 10)]]
+    L = [normalized_laplacian(neighbor_graph(X, 5)) for X in [*BLOBS, random_rows(len(TRUTH), 10)]]
     F, objective = common_embedding(L, 4, np.random.default_rng(0))
     traces = [np.trace(F.T @ L_v.toarray() @ F) for L_v in L]
     assert np.argmax(traces) == 3
@@ -142,23 +145,23 @@ def test_the_objective_of_mlan_never_rises_while_lambda_stays():
 def test_mlan_cuts_a_connected_graph_into_exactly_as_many_parts_as_clusters():
     close, truth = blobs(n=300, spread=0.9, seed=2)
     views = list(close.values())
-    near = candidates([standardised(X) for X in views], 100)
+    near = candidates([standardized(X) for X in views], 100)
     assert near.parts(first_rows(near, 9)[0])[0] == 1
     method = make("MLAN", 4, random_state=0)
     labels = method.fit_predict(views)
-    assert len(method.objective_) < MAX_ITER  # it did not fall back to k-means
+    assert len(method.objective_) < MLAN_MAX_ITER  # it did not fall back to k-means
     assert clustering_scores(truth, labels)["nmi"] >= 0.95
 
 
 def test_mlan_without_the_right_number_of_parts_takes_kmeans(monkeypatch):
-    monkeypatch.setattr("bitmosaic.bench.baselines.mlan.MAX_ITER", 1)
+    monkeypatch.setattr("bitmosaic.bench.baselines.graphs.MAX_ITER", 1)
     labels = make("MLAN", 5, random_state=0).fit_predict([random_rows(200, 4)])
     assert len(np.unique(labels)) == 5
 
 
-def test_mlan_takes_more_neighbours_where_the_graph_has_too_many_parts():
+def test_mlan_takes_more_neighbors_where_the_graph_has_too_many_parts():
     rng = np.random.default_rng(0)
-    crowds = np.arange(120) // 5  # of five rows each, close together: with 3 neighbours nobody knows another crowd
+    crowds = np.arange(120) // 5  # tight groups of five rows: with 3 neighbors, no group is connected to another
     X = (np.repeat([0.0, 9.0], 60)[:, None] + rng.standard_normal((24, 3))[crowds]).astype(np.float32)
     X += 0.01 * random_rows(120, 3)
     near = candidates([X], 100)
@@ -167,7 +170,7 @@ def test_mlan_takes_more_neighbours_where_the_graph_has_too_many_parts():
 
 
 @pytest.mark.parametrize("spread", [0.3, 1.0])
-def test_candidates_change_nothing(spread):
+def test_candidates_do_not_change_the_result(spread):
     rng = np.random.default_rng(4)
     truth = np.arange(400) % 4
     views = [spread * 3 * rng.standard_normal((4, d))[truth] + rng.standard_normal((400, d)) for d in (5, 9)]
@@ -175,7 +178,7 @@ def test_candidates_change_nothing(spread):
     np.testing.assert_array_equal(few, all_)
 
 
-def test_rows_of_mlan_agree_with_a_general_optimiser():
+def test_rows_of_mlan_agree_with_a_general_optimizer():
     views = [random_rows(15, 3), random_rows(15, 4, seed=1)]
     near = candidates(views, 14)
     before, alpha = first_rows(near, 4)
@@ -211,8 +214,8 @@ def test_nearest_rows_agree_with_all_distances():
     X = random_rows(BLOCK + 88, 7)  # more than a block
     D = cdist(X, X, "sqeuclidean")
     np.fill_diagonal(D, np.inf)
-    neighbours, distances = nearest_rows(X, 6)
-    np.testing.assert_array_equal(neighbours, np.argsort(D, axis=1)[:, :6])
+    neighbors, distances = nearest_rows(X, 6)
+    np.testing.assert_array_equal(neighbors, np.argsort(D, axis=1)[:, :6])
     np.testing.assert_allclose(distances, np.sort(D, axis=1)[:, :6], rtol=1e-3, atol=1e-5)
 
 
@@ -220,26 +223,26 @@ def test_adaptive_weights_solve_their_problem():
     d = np.sort(np.random.default_rng(0).random((20, 6)), axis=1)  # k = 5
     s, alpha = adaptive_weights(d)
     np.testing.assert_allclose(s.sum(axis=1), 1)
-    # KKT: d_j + 2α s_j is the same of all neighbours, and no larger than that of the next one, which has none
+    # KKT: d_j + 2α s_j is the same of all neighbors, and no larger than that of the next one, which has none
     level = d[:, :5] + 2 * alpha[:, None] * s
     np.testing.assert_allclose(level, np.repeat(d[:, 5:], 5, axis=1))
 
 
-def test_neighbours_as_far_away_share_alike():
+def test_equally_distant_neighbors_have_equal_weights():
     s, alpha = adaptive_weights(np.ones((2, 4)))
     np.testing.assert_allclose(s, 1 / 3)
     np.testing.assert_array_equal(alpha, 0)
 
 
 def test_laplacians_agree_with_scipy():
-    S = neighbour_graph(random_rows(50, 3), 4)
+    S = neighbor_graph(random_rows(50, 3), 4)
     np.testing.assert_allclose(laplacian(S).toarray(), reference(S.toarray()), atol=1e-12)
-    np.testing.assert_allclose(normalised_laplacian(S).toarray(), reference(S.toarray(), normed=True), atol=1e-12)
+    np.testing.assert_allclose(normalized_laplacian(S).toarray(), reference(S.toarray(), normed=True), atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [60, 700])  # dense, Lanczos
 def test_smallest_eigenvectors_agree_with_a_dense_solver(n):
-    L = laplacian(neighbour_graph(random_rows(n, 3), 5))
+    L = laplacian(neighbor_graph(random_rows(n, 3), 5))
     F = smallest_eigenvectors(L, 4, np.random.default_rng(0))
     values, vectors = np.linalg.eigh(L.toarray())
     np.testing.assert_allclose(np.diag(F.T @ L @ F), values[:4], atol=1e-7)
@@ -247,7 +250,7 @@ def test_smallest_eigenvectors_agree_with_a_dense_solver(n):
 
 
 def test_eigenvectors_of_many_equal_parts_are_all_found():
-    part = laplacian(neighbour_graph(random_rows(300, 3), 5))
+    part = laplacian(neighbor_graph(random_rows(300, 3), 5))
     L = csr_array(block_diag([part] * 6))
     parts = connected_components(L)[0]
     F = smallest_eigenvectors(L, parts, np.random.default_rng(0))

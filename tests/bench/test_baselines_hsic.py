@@ -1,13 +1,13 @@
-"""HSIC and its variants behind the interface of the baselines: the same fits, and what they leave behind."""
+"""HSIC and its variants with the interface of the baselines: the same fits, codes and sizes."""
 
 import numpy as np
 import pytest
+from planted_views import TRUTH, VIEWS, WIDTHS, lacking
 
-import bitmosaic.hsic
+import bitmosaic.estimators.hsic
 from bitmosaic.bench.baselines import make
 from bitmosaic.errors import InvalidDataError, ParameterError
-from bitmosaic.metrics import clustering_scores
-from planted_views import TRUTH, VIEWS, WIDTHS, lacking
+from bitmosaic.estimators.metrics import clustering_scores
 
 VARIANTS = {
     "HSIC": {},
@@ -33,7 +33,7 @@ def test_planted_clusters_are_found(fitted, name):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_variant_is_the_estimator_with_its_settings(fitted, name):
     method, labels = fitted[name]
-    model = bitmosaic.hsic.HSIC(4, n_bits=32, random_state=0, **VARIANTS[name]).fit(VIEWS)
+    model = bitmosaic.estimators.hsic.HSIC(4, n_bits=32, random_state=0, **VARIANTS[name]).fit(VIEWS)
     np.testing.assert_array_equal(labels, model.labels_)
     np.testing.assert_array_equal(method.codes_, model.codes_)
     assert len(method.objective_) == model.n_iter_
@@ -42,7 +42,7 @@ def test_a_variant_is_the_estimator_with_its_settings(fitted, name):
 
 def test_the_papers_settings_are_the_papers(fitted):
     method, labels = fitted["HSIC.paper"]
-    model = bitmosaic.hsic.HSIC.paper(4, n_bits=32, random_state=0).fit(VIEWS)
+    model = bitmosaic.estimators.hsic.HSIC.paper(4, n_bits=32, random_state=0).fit(VIEWS)
     np.testing.assert_array_equal(labels, model.labels_)
     np.testing.assert_array_equal(method.codes_, model.codes_)
     assert len(method.objective_) == model.n_iter_
@@ -56,7 +56,7 @@ def test_the_objective_never_rises(fitted, name):
 
 
 @pytest.mark.parametrize(("name", "n_anchors"), [("HSIC", 120), ("HSIC.paper", 600)])
-def test_sizes_are_the_bytes_of_what_is_kept(fitted, name, n_anchors):
+def test_sizes_are_the_bytes_of_the_model(fitted, name, n_anchors):
     d, m = sum(WIDTHS.values()), len(WIDTHS)
     float64s = d + m + 32  # offsets, view weights, bit weights
     float32s = d + n_anchors * d + m * n_anchors  # factors, anchors, means
@@ -76,18 +76,20 @@ def test_the_bytes_of_components_count_too():
     assert method.sizes_["encoder"] == 8 * (120 + 1 + 16) + 4 * (120 + basis + anchors + 60)
 
 
-def test_views_are_handed_over_as_they_are(tmp_path, monkeypatch):
+def test_views_are_passed_unchanged(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", VIEWS["a"])
     views = {"a": np.load(tmp_path / "a.npy", mmap_mode="r"), "b": VIEWS["b"]}
     seen = []
-    fit = bitmosaic.hsic.HSIC.fit
-    monkeypatch.setattr(bitmosaic.hsic.HSIC, "fit", lambda model, given: seen.append(given) or fit(model, given))
+    fit = bitmosaic.estimators.hsic.HSIC.fit
+    monkeypatch.setattr(
+        bitmosaic.estimators.hsic.HSIC, "fit", lambda model, given: seen.append(given) or fit(model, given)
+    )
     make("HSIC", 4, random_state=0, n_bits=16).fit_predict(views)
     assert seen == [views]
     assert isinstance(seen[0]["a"], np.memmap)
 
 
-def test_rows_that_lack_a_view_are_welcome():
+def test_rows_with_missing_views_are_accepted():
     views = VIEWS | {"b": lacking(VIEWS["b"], slice(0, 200))}
     labels = make("HSIC", 4, random_state=0, n_bits=32).fit_predict(views)
     assert clustering_scores(TRUTH, labels)["nmi"] >= 0.95

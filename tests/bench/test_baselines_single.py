@@ -1,20 +1,22 @@
-"""The baselines for one view: they solve what they were made for, and agree with plain NumPy and SciPy."""
+"""The baselines for one view find planted clusters, and agree with plain NumPy and SciPy."""
 
 import sys
 from itertools import combinations
 
 import numpy as np
 import pytest
+from planted_views import TRUTH, VIEWS, blobs, lacking
 from scipy.spatial.distance import cdist, pdist
 
-from bitmosaic.bench.baselines import METHODS, Baseline, approximate_kernel_kmeans, make, rbf
-from bitmosaic.bench.baselines.base import concatenated, nonnegative, standardised
+from bitmosaic.bench.baselines import METHODS, Baseline, make
+from bitmosaic.bench.baselines import single_view as approximate_kernel_kmeans
+from bitmosaic.bench.baselines import single_view as rbf
+from bitmosaic.bench.baselines.base import concatenated, nonnegative, standardized
 from bitmosaic.errors import InvalidDataError, MissingExtraError, ParameterError
-from bitmosaic.metrics import clustering_scores
-from planted_views import TRUTH, VIEWS, blobs, lacking
+from bitmosaic.estimators.metrics import clustering_scores
 
 OURS = ["k-means", "k-means++", "k-medoids", "Ak-kmeans", "Nyström-features", "NMF"]
-X = concatenated([standardised(view) for view in VIEWS.values()])
+X = concatenated([standardized(view) for view in VIEWS.values()])
 
 
 def nmi(truth, labels):
@@ -22,7 +24,7 @@ def nmi(truth, labels):
 
 
 def disc_in_a_ring(n=400):
-    """What no straight line can part."""
+    """Clusters that are not linearly separable."""
     rng = np.random.default_rng(0)
     truth, angle = rng.integers(2, size=n), rng.uniform(0, 2 * np.pi, n)
     circle = 3 * truth[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -30,7 +32,7 @@ def disc_in_a_ring(n=400):
 
 
 def scatter_in_kernel_space(K, labels):
-    """Σ_i ‖φ(x_i) - c‖² with exact centres, from the whole kernel matrix."""
+    """Σ_i ‖φ(x_i) - c‖² with exact centers, from the whole kernel matrix."""
     groups = [np.flatnonzero(labels == k) for k in np.unique(labels)]
     return np.trace(K) - sum(K[np.ix_(g, g)].sum() / len(g) for g in groups)
 
@@ -46,7 +48,9 @@ def test_every_registered_method_can_be_made(name):
 
 
 def test_an_unknown_method_is_refused_with_the_known_ones():
-    with pytest.raises(ParameterError, match=r"Methods are k-means, k-means\+\+, .*HSIC\.paper; got 'kmeans'"):
+    with pytest.raises(
+        ParameterError, match=r"Unknown method 'kmeans'; the methods are k-means, k-means\+\+, .*HSIC\.paper"
+    ):
         make("kmeans", 4)
 
 
@@ -58,21 +62,21 @@ def test_there_cannot_be_more_clusters_than_rows_or_none(name, n_clusters):
 
 
 @pytest.mark.parametrize("n_clusters", [2.5, "3", True, None])
-def test_a_number_of_clusters_is_a_whole_number(n_clusters):
-    with pytest.raises(ParameterError, match="n_clusters must be a whole number from 1 on"):
+def test_the_number_of_clusters_must_be_an_integer(n_clusters):
+    with pytest.raises(ParameterError, match="n_clusters must be an integer of at least 1"):
         make("k-means", n_clusters).fit_predict(VIEWS)
 
 
 @pytest.mark.parametrize("random_state", [-1, "abc", 0.5])
-def test_a_seed_is_a_whole_number(random_state):
-    with pytest.raises(ParameterError, match="random_state must be a whole number from 0 on"):
+def test_a_seed_must_be_an_integer(random_state):
+    with pytest.raises(ParameterError, match="random_state must be an integer of at least 0"):
         make("HSIC", 3, random_state=random_state).fit_predict(VIEWS)
 
 
 def test_settings_that_a_method_does_not_have_are_refused():
-    with pytest.raises(ParameterError, match="Settings of k-means are none; got 'n_bits'"):
+    with pytest.raises(ParameterError, match="Unknown setting 'n_bits' of k-means; its settings are none"):
         make("k-means", 3, n_bits=8)
-    with pytest.raises(ParameterError, match=r"Methods are .*; got \['k-means'\]"):
+    with pytest.raises(ParameterError, match=r"Unknown method \['k-means'\]; the methods are"):
         make(["k-means"], 3)
 
 
@@ -92,7 +96,7 @@ def test_planted_clusters_are_found_from_most_seeds(name):
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_same_seed_gives_same_labels_and_leaves_the_views_alone(name):
+def test_same_seed_gives_same_labels_and_does_not_change_the_views(name):
     views, _ = blobs(spread=0.7, seed=1)  # no clear clusters
     given = views["c"].copy()
     labels = make(name, 5, random_state=3).fit_predict(given)
@@ -122,7 +126,7 @@ def test_kmeans_ends_where_rows_have_their_nearest_mean(name):
     np.testing.assert_allclose(method.objective_, [D.min(1).sum()], rtol=1e-5)
 
 
-def test_kmeans_tells_the_bytes_it_works_on():
+def test_kmeans_reports_the_bytes_of_its_data():
     method = make("k-means", 4, random_state=0)
     method.fit_predict(VIEWS)
     assert method.sizes_ == {"data": 600 * 39 * 4, "centroids": 4 * 39 * 4}
@@ -147,24 +151,24 @@ def test_medoids_are_the_best_of_all_triples():
     views, _ = blobs(n=40, n_clusters=3)
     method = make("k-medoids", 3, random_state=0)
     labels = method.fit_predict(views)
-    rows = concatenated([standardised(view) for view in views.values()])
+    rows = concatenated([standardized(view) for view in views.values()])
     D = cdist(rows, rows)
     best = min(combinations(range(40), 3), key=lambda medoids: D[:, medoids].min(1).sum())
     assert sorted(method.medoids_) == list(best)
     np.testing.assert_array_equal(labels, D[:, method.medoids_].argmin(1))
-    # In float32 a medoid is as far from itself as the root of a rounding error, how far depends on the processor.
+    # In float32 the distance of a medoid to itself is the root of a rounding error, which depends on the processor.
     np.testing.assert_allclose(method.objective_, [D[:, list(best)].min(1).sum()], rtol=1e-4)
 
 
 def test_medoids_of_a_sample_serve_all_rows(monkeypatch):
-    monkeypatch.setattr("bitmosaic.bench.baselines.kmedoids.BLOCK", 7)
+    monkeypatch.setattr("bitmosaic.bench.baselines.single_view.BLOCK", 7)
     method = make("k-medoids", 4, random_state=0, n_sample=50)
     labels = method.fit_predict(VIEWS)
     np.testing.assert_array_equal(labels, cdist(X, X[method.medoids_]).argmin(1))
     assert nmi(TRUTH, labels) >= 0.95
 
 
-def test_without_its_package_kmedoids_says_what_to_install(monkeypatch):
+def test_without_its_package_kmedoids_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "kmedoids", None)
     with pytest.raises(MissingExtraError, match=r"k-medoids needs kmedoids: pip install 'bitmosaic\[bench\]'"):
         make("k-medoids", 4).fit_predict(VIEWS)
@@ -174,7 +178,7 @@ def test_without_its_package_kmedoids_says_what_to_install(monkeypatch):
 
 
 def test_kernel_agrees_with_scipy_far_from_the_origin_and_in_blocks(monkeypatch):
-    monkeypatch.setattr(rbf, "BLOCK", 7)
+    monkeypatch.setattr(rbf, "RBF_BLOCK", 7)
     rows = np.random.default_rng(0).standard_normal((60, 5)).astype(np.float32) + np.float32(1000)
     expected = np.exp(-0.3 * cdist(rows, rows[:9], "sqeuclidean"))
     K = rbf.rbf_kernel(rows, rows[:9], 0.3)
@@ -190,7 +194,7 @@ def test_width_is_the_mean_squared_distance_of_pairs():
 
 
 @pytest.mark.parametrize("name", ["Ak-kmeans", "Nyström-features"])
-def test_kernels_part_a_disc_from_the_ring_around_it(name):
+def test_kernels_separate_a_disc_from_the_ring_around_it(name):
     rows, truth = disc_in_a_ring()
     for seed in range(5):
         labels = make(name, 2, random_state=seed, gamma=1.0, n_sample=100).fit_predict(rows)
@@ -199,15 +203,15 @@ def test_kernels_part_a_disc_from_the_ring_around_it(name):
 
 
 @pytest.mark.parametrize("name", ["k-medoids", "Ak-kmeans", "Nyström-features"])
-def test_a_sample_must_hold_as_many_rows_as_clusters(name):
-    with pytest.raises(ParameterError, match=r"n_sample must be at least n_clusters=4; got 3\. Raise it"):
+def test_a_sample_must_have_at_least_as_many_rows_as_clusters(name):
+    with pytest.raises(ParameterError, match=r"n_sample must be at least n_clusters=4; got 3\. Increase it"):
         make(name, 4, n_sample=3).fit_predict(VIEWS)
 
 
 @pytest.mark.parametrize("name", ["Ak-kmeans", "Nyström-features"])
 @pytest.mark.parametrize("gamma", [0, -1.0, np.nan])
 def test_gamma_must_be_positive(name, gamma):
-    with pytest.raises(ParameterError, match=r"gamma must be positive; got .* None takes it from the rows"):
+    with pytest.raises(ParameterError, match=r"gamma must be positive; got .* Use None to compute it"):
         make(name, 4, gamma=gamma).fit_predict(VIEWS)
 
 
@@ -234,8 +238,8 @@ def test_with_all_rows_sampled_it_is_kernel_kmeans():
     assert objective[-1] == pytest.approx(scatter_in_kernel_space(K, expected), rel=1e-4)
 
 
-def test_centres_are_the_nearest_combinations_of_the_sampled_rows():
-    """The first objective, from the definition: least squares for each centre in the span of the sample."""
+def test_centers_are_the_nearest_combinations_of_the_sampled_rows():
+    """The first objective, from the definition: least squares for each center in the span of the sample."""
     rows, _ = disc_in_a_ring(n=120)
     K = np.exp(-cdist(rows, rows, "sqeuclidean"))
     sampled, labels = np.arange(0, 120, 8), np.arange(120) % 3
@@ -249,8 +253,8 @@ def test_centres_are_the_nearest_combinations_of_the_sampled_rows():
     assert objective[0] == pytest.approx(D.min(1).sum(), rel=1e-4)
 
 
-def test_a_centre_without_rows_stays():
-    K = np.ones((6, 6), np.float32)  # all rows alike: the first cluster takes them all
+def test_a_center_without_rows_stays():
+    K = np.ones((6, 6), np.float32)  # all rows are equal: the first cluster gets them all
     labels, objective = approximate_kernel_kmeans.kernel_kmeans(K, K, np.arange(6) % 3, 3)
     np.testing.assert_array_equal(labels, 0)
     np.testing.assert_allclose(objective, 0, atol=1e-5)
@@ -269,7 +273,7 @@ def test_with_all_rows_sampled_features_have_the_distances_of_the_kernel():
 # ---- NMF
 
 
-def test_nmf_leaves_hardly_more_than_the_best_factors_of_any_sign_do():
+def test_the_error_of_nmf_is_close_to_that_of_the_best_unconstrained_factors():
     method = make("NMF", 4, random_state=0)
     method.fit_predict(VIEWS)
     s = np.linalg.svd(concatenated([nonnegative(view) for view in VIEWS.values()]), compute_uv=False)

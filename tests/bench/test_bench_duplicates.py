@@ -1,23 +1,22 @@
-"""Planted copies: what is planted, what counts as right, and the whole measurement on a few pictures."""
+"""`bench duplicates`: the copies, the counting of pairs, and the whole measurement on a few images."""
 
 import io
 import json
 
 import numpy as np
 import pytest
+from copied_pictures import scene
 from PIL import Image
 from typer.testing import CliRunner
 
 from bitmosaic.bench import duplicates as module
-from bitmosaic.bench.duplicate_report import best_radius
-from bitmosaic.bench.duplicates import VARIANTS, Found, copy_of, plant
+from bitmosaic.bench.duplicates import VARIANTS, Found, best_radius, copy_of, write_copies
 from bitmosaic.cli import app
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.images import open_images
-from copied_pictures import scene
 
 
-def test_copies_are_what_their_kind_says():
+def test_copies_are_of_their_kind():
     image, rng = scene(0, 100), np.random.default_rng(0)
 
     def opened(kind, amount):
@@ -32,26 +31,26 @@ def test_copies_are_what_their_kind_says():
     assert Image.open(io.BytesIO(content)).size == (2, 2)
 
 
-def test_plants_are_seeded_and_of_all_variants(tmp_path):
+def test_copies_are_seeded_and_cover_all_variants(tmp_path):
     source = open_images(np.stack([scene(i, 16) for i in range(60)]))
-    plants = plant(source, tmp_path / "a", 0.5, np.random.default_rng(1))
-    assert [(p.kind, p.amount) for p in plants[: len(VARIANTS)]] == list(VARIANTS)
-    assert len({p.original for p in plants}) == 30 == len(list((tmp_path / "a").iterdir()))
-    assert plant(source, tmp_path / "b", 0.5, np.random.default_rng(1)) == plants
-    with pytest.raises(InvalidDataError, match=r"1\.0% of 60 pictures are 1\. Take more pictures"):
-        plant(source, tmp_path / "c", 0.01, np.random.default_rng(1))
+    copies = write_copies(source, tmp_path / "a", 0.5, np.random.default_rng(1))
+    assert [(copy.kind, copy.amount) for copy in copies[: len(VARIANTS)]] == list(VARIANTS)
+    assert len({copy.original for copy in copies}) == 30 == len(list((tmp_path / "a").iterdir()))
+    assert write_copies(source, tmp_path / "b", 0.5, np.random.default_rng(1)) == copies
+    with pytest.raises(InvalidDataError, match=r"1\.0% of 60 images are 1\. Pass more images"):
+        write_copies(source, tmp_path / "c", 0.01, np.random.default_rng(1))
 
 
-def test_pairs_are_counted_as_the_module_says():
-    # Rows 0 to 5 are originals, of which 0 and 1 are found without plants; 6 copies 0 by resizing, 7 copies 2.
+def test_pairs_are_counted_as_documented():
+    # Rows 0 to 5 are originals; 0 and 1 are also found without copies. 6 is a resized copy of 0, 7 a crop of 2.
     groups = [np.array([0, 1, 6]), np.array([2, 3, 7]), np.array([4, 5])]
     counts = module._count(groups, {(0, 1), (4, 5)}, {6: 0, 7: 2}, {6: "resized", 7: "cropped"})
-    assert counts["resized"] == [1, 0, 1]  # with its original; with a natural duplicate of that
-    assert counts["cropped"] == [1, 2, 0]  # 7 with 3, and 2 with 3, which are together only because of 7
+    assert counts["resized"] == [1, 0, 1]  # with its original; with a natural duplicate of its original
+    assert counts["cropped"] == [1, 2, 0]  # 7 with 3, and 2 with 3, which are in one group only because of 7
     assert counts["recompressed"] == [0, 0, 0]
 
 
-def test_figures_follow_from_the_counts():
+def test_scores_are_computed_from_the_counts():
     found = Found(0, "both", 4, "resized", planted=10, right=8, wrong=2, natural=6)
     assert (found.precision, found.recall) == (0.8, 0.8)
     assert found.f1 == pytest.approx(0.8)
@@ -61,18 +60,18 @@ def test_figures_follow_from_the_counts():
     assert best_radius([found, better], "both", "resized") == 6
 
 
-def test_the_whole_measurement_finds_what_was_planted(tmp_path):
+def test_the_whole_measurement_finds_the_copies(tmp_path):
     for i in range(120):
-        (tmp_path / "pictures").mkdir(exist_ok=True)
-        Image.fromarray(scene(i, 32)).save(tmp_path / "pictures" / f"{i:03d}.png")
-    arguments = ["bench", "duplicates", tmp_path / "pictures", "--seeds", 2, "--share", 0.2, "--clusters", 3]
+        (tmp_path / "images").mkdir(exist_ok=True)
+        Image.fromarray(scene(i, 32)).save(tmp_path / "images" / f"{i:03d}.png")
+    arguments = ["bench", "duplicates", tmp_path / "images", "--seeds", 2, "--share", 0.2, "--clusters", 3]
     arguments += ["--view", "hog", "--by", "pictures,features", "--out", tmp_path / "out"]
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0
-    assert "24 copies planted" in result.output
+    assert "24 copies added" in result.output
     counts = json.loads((tmp_path / "out" / "duplicates.json").read_text())
     at_12 = [c for c in counts if (c["way"], c["radius"]) == ("pictures", 12) and c["kind"] != "cropped"]
     assert len(at_12) == 4
     assert sum(c["right"] for c in at_12) / sum(c["planted"] for c in at_12) > 0.9
     assert Image.open(tmp_path / "out" / "duplicates.png").size[0] > 500
-    assert {path.name for path in (tmp_path / "pictures").iterdir()} == {f"{i:03d}.png" for i in range(120)}
+    assert {path.name for path in (tmp_path / "images").iterdir()} == {f"{i:03d}.png" for i in range(120)}

@@ -1,15 +1,15 @@
-"""TOML -> what is to be run."""
+"""Reading experiments from TOML."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from planted_views import blobs
 
 from bitmosaic.bench.baselines import METHODS
 from bitmosaic.bench.experiment import read_experiment, shipped
 from bitmosaic.errors import BitmosaicError, FileFormatError, MissingFileError, ParameterError
 from bitmosaic.views import Views, write_views
-from planted_views import blobs
 
 DATA = '[data.blobs]\npath = "blobs"\n'
 
@@ -41,12 +41,12 @@ def test_the_true_number_of_clusters_and_every_method_are_the_default(root):
     assert [g.method for g in groups] == list(METHODS)
 
 
-def test_what_is_asked_for_twice_is_run_once(root):
+def test_repeated_combinations_are_run_once(root):
     block = '[[runs]]\nmethods = ["k-means"]\n'
     assert len(read(root, DATA + block + block).groups) == 1
 
 
-def test_rows_per_class_are_as_many_of_each_and_always_the_same(root):
+def test_rows_per_class_are_balanced_and_reproducible(root):
     text = DATA + "per_class = 5\n[[runs]]\n"
     first, again = (read(root, text).cases["blobs"] for _ in range(2))
     assert np.bincount(first.truth).tolist() == [5, 5, 5, 5]
@@ -63,29 +63,33 @@ def test_a_chosen_view_has_the_same_rows_as_all_views(root):
     ("text", "error", "message"),
     [
         ("seeds = ", FileFormatError, "must be valid TOML"),
-        (DATA, FileFormatError, r"needs tables \[data.NAME\] and \[\[runs\]\]"),
+        (DATA, FileFormatError, r"needs the tables \[data.NAME\] and \[\[runs\]\]"),
         ("[data.x]\n[[runs]]\n", FileFormatError, r"\[data.x\] needs a path"),
-        ("sedes = 3\n" + DATA + "[[runs]]\n", FileFormatError, "keys are .*; got 'sedes'"),
-        ("seeds = 0\n" + DATA + "[[runs]]\n", FileFormatError, "seeds must be a whole number from 1 on; got 0"),
-        ("seeds = true\n" + DATA + "[[runs]]\n", FileFormatError, "seeds must be a whole number from 1 on; got True"),
+        ("sedes = 3\n" + DATA + "[[runs]]\n", FileFormatError, "unknown key 'sedes'; the keys are"),
+        ("seeds = 0\n" + DATA + "[[runs]]\n", FileFormatError, "seeds must be an integer of at least 1; got 0"),
+        ("seeds = true\n" + DATA + "[[runs]]\n", FileFormatError, "seeds must be an integer of at least 1; got True"),
         ('cap_memory = "much"\n' + DATA + "[[runs]]\n", BitmosaicError, "got 'much'"),
         (DATA + '[[runs]]\nmethods = ["k-mean"]\n', FileFormatError, "methods must be among .*; got 'k-mean'"),
         (DATA + '[[runs]]\ndata = ["b"]\n', FileFormatError, "data must be among blobs; got 'b'"),
         (DATA + '[[runs]]\nviews = "some"\n', FileFormatError, "views must be among all, each, both; got 'some'"),
-        (DATA + "[[runs]]\nn_bits = [0]\n", FileFormatError, "n_bits must be whole numbers from 1 on"),
-        (DATA + "[[runs]]\nn_clusters = 5\n", FileFormatError, "n_clusters must be whole numbers from 1 on"),
+        (DATA + "[[runs]]\nn_bits = [0]\n", FileFormatError, "n_bits must be a list of integers of at least 1"),
+        (DATA + "[[runs]]\nn_clusters = 5\n", FileFormatError, "n_clusters must be a list of integers of at least 1"),
         (DATA + '[[runs]]\nmethods = "k-means"\n', FileFormatError, "methods must be a list of names"),
         (DATA + "[[runs]]\nmethods = []\n", FileFormatError, "methods must be a list of names"),
         (DATA + '[[runs]]\nmethods = [["k-means"]]\n', FileFormatError, "methods must be a list of names"),
         (DATA + "[[runs]]\nn_bits = [12]\n", FileFormatError, "n_bits must be multiples of 8; got 12"),
-        (DATA + "[[runs]]\nn_clusters = [9999]\n", FileFormatError, "blobs has 120 rows; n_clusters must not be 9,999"),
-        ("runs = []\n" + DATA, FileFormatError, "needs tables"),
-        ("runs = [1]\n" + DATA, FileFormatError, "needs tables"),
-        ("[data]\nx = 3\n[[runs]]\n", FileFormatError, "needs tables"),
-        ('cap_memory = "0GB"\n' + DATA + "[[runs]]\n", FileFormatError, "cap_memory must be a text such as '8GB'"),
+        (
+            DATA + "[[runs]]\nn_clusters = [9999]\n",
+            FileFormatError,
+            "n_clusters must be at most 120, the rows of blobs; got 9,999",
+        ),
+        ("runs = []\n" + DATA, FileFormatError, "needs the tables"),
+        ("runs = [1]\n" + DATA, FileFormatError, "needs the tables"),
+        ("[data]\nx = 3\n[[runs]]\n", FileFormatError, "needs the tables"),
+        ('cap_memory = "0GB"\n' + DATA + "[[runs]]\n", FileFormatError, "cap_memory must be a string such as '8GB'"),
         ("cap_seconds = nan\n" + DATA + "[[runs]]\n", FileFormatError, "cap_seconds must be a number above 0"),
-        (DATA + "rows = 1\n[[runs]]\n", FileFormatError, r"\[data.blobs\]: keys are .*; got 'rows'"),
-        ("runs = 1\n" + DATA, FileFormatError, "needs tables"),
+        (DATA + "rows = 1\n[[runs]]\n", FileFormatError, r"\[data.blobs\]: unknown key 'rows'; the keys are"),
+        ("runs = 1\n" + DATA, FileFormatError, "needs the tables"),
         (DATA + 'views = "a"\n[[runs]]\n', FileFormatError, "views of blobs must be a list of names; got 'a'"),
         (DATA + "classes = [1]\n[[runs]]\n", FileFormatError, "classes of blobs must be a list of names"),
         (DATA + 'views = ["d"]\n[[runs]]\n', BitmosaicError, "'d'"),
@@ -93,18 +97,20 @@ def test_a_chosen_view_has_the_same_rows_as_all_views(root):
         ('[data.x]\npath = "nowhere"\n[[runs]]\n', MissingFileError, "nowhere"),
     ],
 )
-def test_a_bad_file_is_refused_with_a_sentence(root, text, error, message):
+def test_an_invalid_file_is_refused(root, text, error, message):
     with pytest.raises(error, match=message):
         read(root, text)
 
 
-def test_an_unknown_name_is_told_what_there_is():
-    with pytest.raises(MissingFileError, match="one of bits, clusters, large, middle, multiview; there is no 'tables'"):
+def test_an_unknown_name_lists_the_shipped_experiments():
+    with pytest.raises(
+        MissingFileError, match=r"no experiment 'tables'.* one of bits, clusters, large, middle, multiview"
+    ):
         read_experiment("tables")
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_what_comes_along_is_read(name, tmp_path):
+def test_shipped_experiments_are_read(name, tmp_path):
     rng, labels = np.random.default_rng(0), np.arange(26_000) % 10
     names = ("lbp", "gist", "hog")
     write_views(tmp_path / "cifar10", Views(names, tuple(rng.random((26_000, 2)) for _ in names), labels=labels))

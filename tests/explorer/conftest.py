@@ -1,40 +1,36 @@
-"""A small run with hostile file names, a server over it, and a real browser."""
+"""One server over the shared run and one browser, for all tests of this folder."""
 
 import os
 import shutil
 
 import pytest
+from explored import serving
 
-from bitmosaic import pipeline
-from bitmosaic.run import Run
-from explored import HOSTILE, serving
-from pictures import write_pictures
+from bitmosaic.run.folder import Run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="session")
-def finished_run(tmp_path_factory):
-    """120 pictures in three clusters that are their folders; three have hostile names, one folder has one, too."""
-    root = tmp_path_factory.mktemp("explored")
-    folder = write_pictures(root / "pictures", 40)
-    (folder / "disc").rename(folder / "<b>disc</b>".replace("/", "\u2215"))
-    for number, name in enumerate(HOSTILE):
-        os.rename(folder / "stripes" / f"{number:04d}.png", folder / "stripes" / name)
-    return pipeline.cluster(folder, root / "run", 3, views=("hog", "ch"), labels="folder").folder
+def server(finished_run, tmp_path_factory):
+    """Folder and URL of a run, served for all tests."""
+    folder = tmp_path_factory.mktemp("served") / "run"
+    shutil.copytree(finished_run, folder)
+    with serving(Run(folder)) as address:
+        yield folder, address
 
 
 @pytest.fixture
-def run(finished_run, tmp_path):
-    """A run of one's own, to be edited."""
-    shutil.copytree(finished_run, tmp_path / "run")
-    return Run(tmp_path / "run")
+def served_run(server):
+    """The run behind `url`. Its edits are removed after the test."""
+    folder, _ = server
+    yield Run(folder)
+    (folder / "edits.jsonl").unlink(missing_ok=True)
 
 
 @pytest.fixture
-def url(run):
-    with serving(run) as address:
-        yield address
+def url(server, served_run):
+    return server[1]
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +39,7 @@ def browser():
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         if os.environ.get("BITMOSAIC_BROWSER") == "required":
-            pytest.fail("the page tests need Chromium, and it is not installed")
+            pytest.fail("The page tests need Chromium, but it is not installed")
         pytest.skip("no Chromium on this machine")
     from playwright.sync_api import sync_playwright
 

@@ -1,24 +1,23 @@
-"""The explorer as a person meets it: a real server, a real browser, real clicks."""
+"""The pages of the explorer in a real browser, with a real server."""
 
 import re
 from contextlib import contextmanager
 
 import pytest
+from explored import HOSTILE, serving
 from playwright.sync_api import expect
 
-from bitmosaic import run_pictures
-from bitmosaic.explorer.clusters import Pictures
-from explored import HOSTILE, serving
+from bitmosaic.run import images as run_images
+from bitmosaic.run.clusters import ImageFacts
 
 LONG_NAME = "A" * 60 + "b" * 60
 DESKTOP, PHONE = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
-PAGES = ("/", "/cluster/0", "/picture/7", "/map", "/duplicates", "/outliers")
+PAGES = ("/", "/cluster/0", "/image/7", "/map", "/duplicates", "/outliers")
 
 
 @contextmanager
 def visiting(browser, url, expected="", **options):
-    """A page that notes every request that would leave the machine, every error but the one expected, every script of
-    a stranger."""
+    """Open a page; at the end, fail on requests to other hosts, on unexpected errors and on injected scripts."""
     context = browser.new_context(**{"viewport": DESKTOP} | options)
     page = context.new_page()
     left, errors = [], []
@@ -45,12 +44,12 @@ def on(page, name):
     return page.locator(f"[data-testid={name}]")
 
 
-def shown_pictures(page):
-    """How many pictures on the screen have really been drawn."""
+def shown_images(page):
+    """The number of thumbnails that are loaded."""
     return page.evaluate("[...document.images].filter((i) => i.src.includes('/thumb/') && i.naturalWidth > 0).length")
 
 
-def wait_for_pictures(page, count):
+def wait_for_images(page, count):
     page.wait_for_function(
         "(n) => [...document.images].filter((i) => i.src.includes('/thumb/') && i.naturalWidth > 0).length >= n",
         arg=count,
@@ -58,15 +57,15 @@ def wait_for_pictures(page, count):
 
 
 def name_clusters(run, *names):
-    log = Pictures.of(run).log
+    log = ImageFacts.of(run).log
     for number, name in enumerate(names):
         log.append({"do": "name", "cluster": number, "name": name}, number)
 
 
-def test_the_overview_shows_a_card_for_each_cluster_with_its_pictures(page, run):
+def test_overview_shows_a_card_with_images_for_each_cluster(page, served_run):
     on(page, "card").first.wait_for()
     assert on(page, "card").count() == 3
-    wait_for_pictures(page, 24)
+    wait_for_images(page, 24)
     text = page.locator("#main").inner_text()
     assert "stripes" in text
     assert "100" in text  # purity
@@ -74,39 +73,39 @@ def test_the_overview_shows_a_card_for_each_cluster_with_its_pictures(page, run)
     assert "hog" in text
 
 
-def test_the_name_of_the_run_is_there_before_any_script(page, url, run):
-    assert f'<span id="run-name">{run.folder.name}</span>' in page.request.get(url).text()
+def test_html_contains_the_run_name_without_scripts(page, url, served_run):
+    assert f'<span id="run-name">{served_run.folder.name}</span>' in page.request.get(url).text()
 
 
-def test_cards_are_sorted_and_searched(page):
+def test_cards_can_be_sorted_and_searched(page):
     on(page, "card").first.wait_for()
     on(page, "sort").select_option("number")
     assert [card.get_attribute("data-cluster") for card in on(page, "card").all()] == ["0", "1", "2"]
     on(page, "search").fill("stripes")
     expect(on(page, "card").filter(visible=True)).to_have_count(1)
     on(page, "search").fill("noise/0012")
-    page.locator("a[href^='/picture/']", has=page.locator("img")).first.wait_for()
+    page.locator("a[href^='/image/']", has=page.locator("img")).first.wait_for()
     assert "noise/0012.png" in page.content()
 
 
-def test_a_cluster_opens_from_its_card_and_its_gallery_goes_outwards(page, run):
+def test_a_card_opens_its_cluster_with_images_sorted_by_distance(page, served_run):
     on(page, "card").first.locator("a").first.click()
     page.wait_for_url(re.compile(r"/cluster/\d+"))
     on(page, "tile").first.wait_for()
     number = int(page.url.rpartition("/")[2])
     rows = [int(tile.get_attribute("data-row")) for tile in on(page, "tile").all()]
-    distances = run.column("distances")[rows]
+    distances = served_run.column("distances")[rows]
     assert list(distances) == sorted(distances)
-    assert set(run.column("labels")[rows]) == {number}
+    assert set(served_run.column("labels")[rows]) == {number}
     on(page, "histogram").wait_for()
     assert on(page, "nearest").locator("a[href^='/cluster/']").count() >= 2
     on(page, "views").get_by_text("hog").wait_for()
 
 
-def test_a_long_gallery_keeps_only_what_is_near_the_screen(browser, run):
-    """Everything in one cluster, small screen: scrolling shows the last picture, and the page holds a part of them."""
-    Pictures.of(run).log.append({"do": "merge", "clusters": [0, 1, 2], "into": 0}, 0)
-    with serving(run) as url, visiting(browser, url, viewport={"width": 400, "height": 300}) as page:
+def test_a_long_gallery_keeps_only_visible_tiles(browser, url, served_run):
+    """All images in one cluster on a small screen: scrolling shows the last image; the DOM holds only some of them."""
+    ImageFacts.of(served_run).log.append({"do": "merge", "clusters": [0, 1, 2], "into": 0}, 0)
+    with visiting(browser, url, viewport={"width": 400, "height": 300}) as page:
         page.goto(f"{url}/cluster/0")
         on(page, "tile").first.wait_for()
         first = on(page, "tile").first.get_attribute("data-row")
@@ -116,22 +115,22 @@ def test_a_long_gallery_keeps_only_what_is_near_the_screen(browser, run):
         )
         assert on(page, "tile").count() < 60
         assert on(page, "gallery").locator(f"[data-row='{first}']").count() == 0
-        wait_for_pictures(page, 5)
+        wait_for_images(page, 5)
 
 
-def test_a_picture_shows_its_code_and_its_neighbours(page, url, run):
-    page.goto(f"{url}/picture/60")
+def test_image_page_shows_code_and_nearest_images(page, url, served_run):
+    page.goto(f"{url}/image/60")
     on(page, "barcode").wait_for()
-    assert run.column("codes")[60].tobytes().hex() in on(page, "barcode").get_attribute("aria-label")
-    neighbours = on(page, "neighbours").locator("a[href^='/picture/']")
+    assert served_run.column("codes")[60].tobytes().hex() in on(page, "barcode").get_attribute("aria-label")
+    neighbours = on(page, "neighbors").locator("a[href^='/image/']")
     neighbours.first.wait_for()
     assert neighbours.count() >= 12
-    page.wait_for_function("() => [...document.images].some((i) => i.src.includes('/image/60') && i.naturalWidth > 0)")
+    page.wait_for_function("() => [...document.images].some((i) => i.src.includes('/large/60') && i.naturalWidth > 0)")
     page.keyboard.press("ArrowRight")
-    page.wait_for_url(re.compile(r"/picture/(?!60$)\d+$"))
+    page.wait_for_url(re.compile(r"/image/(?!60$)\d+$"))
 
 
-def test_clusters_are_merged_undone_and_still_so_after_a_reload(page):
+def test_merge_and_undo_survive_a_reload(page):
     cards = on(page, "card")
     cards.first.wait_for()
     for i in (0, 1):
@@ -149,7 +148,7 @@ def test_clusters_are_merged_undone_and_still_so_after_a_reload(page):
     assert on(page, "undo").is_disabled()
 
 
-def test_a_cluster_is_named_and_the_name_is_only_text(page, url):
+def test_a_cluster_name_with_html_is_shown_as_text(page, url):
     page.goto(f"{url}/cluster/1")
     on(page, "rename").click()
     page.keyboard.type("<img src=x onerror=window.hacked=1>")
@@ -159,7 +158,7 @@ def test_a_cluster_is_named_and_the_name_is_only_text(page, url):
     page.get_by_text("<img src=x onerror=window.hacked=1>").first.wait_for()
 
 
-def test_pictures_are_moved_to_another_cluster(page, url, run):
+def test_images_can_be_moved_to_another_cluster(page, url, served_run):
     page.goto(f"{url}/cluster/0")
     tile = on(page, "tile").first
     tile.wait_for()
@@ -168,23 +167,23 @@ def test_pictures_are_moved_to_another_cluster(page, url, run):
     on(page, "move").first.click()
     page.locator("dialog [data-cluster='1']").click()
     expect(on(page, "gallery").locator(f"[data-row='{row}']")).to_have_count(0)
-    assert page.request.get(f"{url}/api/picture/{row}").json()["cluster"] == 1
-    assert run.column("labels")[row] == 0
+    assert page.request.get(f"{url}/api/image/{row}").json()["cluster"] == 1
+    assert served_run.column("labels")[row] == 0
 
 
-def test_undo_pressed_quickly_takes_back_an_edit_each_time(page, url, run):
-    name_clusters(run, "one", "two", "three")
+def test_each_quick_undo_reverts_one_edit(page, url, served_run):
+    name_clusters(served_run, "one", "two", "three")
     page.reload()
     page.get_by_text("three").first.wait_for()
     press = "document.dispatchEvent(new KeyboardEvent('keydown', { key: 'u' }))"
-    page.evaluate(f"() => {{ for (let i = 0; i < 5; i++) {press}; }}")  # two more than there are edits
+    page.evaluate(f"() => {{ for (let i = 0; i < 5; i++) {press}; }}")  # two more than edits
     expect(on(page, "undo")).to_be_disabled()
     expect(page.get_by_role("heading", name=re.compile("^Cluster ."))).to_have_count(3)
     assert page.request.get(f"{url}/api/run").json()["edits"]["count"] == 0
 
 
-def test_a_double_click_makes_an_edit_once(browser, url, run):
-    # The page may still ask for the chart of the cluster that has just been merged into another.
+def test_a_double_click_makes_one_edit(browser, url, served_run):
+    # The page may still request the chart of the cluster that was just merged.
     with visiting(browser, url, expected="404") as page:
         page.goto(f"{url}/cluster/0")
         on(page, "rename").click()
@@ -198,26 +197,31 @@ def test_a_double_click_makes_an_edit_once(browser, url, run):
         assert page.request.get(f"{url}/api/run").json()["edits"]["version"] == 2
 
 
-def test_somebody_else_s_edit_is_told_and_shown(browser, url, run):
+def test_a_conflicting_edit_is_reported_and_the_page_updated(browser, url, served_run):
     with visiting(browser, url, expected="409") as page:
         page.goto(f"{url}/cluster/1")
         on(page, "rename").wait_for()
-        Pictures.of(run).log.append({"do": "name", "cluster": 1, "name": "theirs"}, 0)
+        ImageFacts.of(served_run).log.append({"do": "name", "cluster": 1, "name": "theirs"}, 0)
         on(page, "rename").click()
         page.keyboard.type("mine")
         with page.expect_response("**/api/edits") as answer:
             page.keyboard.press("Enter")
         assert answer.value.status == 409
-        expect(on(page, "message")).to_contain_text("Somebody else")
+        expect(on(page, "message")).to_contain_text("Your edit was not made.")
         expect(page.get_by_label("Name of the cluster")).to_have_value("mine")
         page.keyboard.press("Escape")
         page.get_by_role("heading", name="theirs").wait_for()
 
 
-def test_the_map_has_every_picture_and_the_lasso_makes_a_gallery(browser, url):
+def test_map_has_all_images_and_the_lasso_selects_a_gallery(browser, url, served_run):
+    name_clusters(served_run, LONG_NAME, LONG_NAME, LONG_NAME)
     with visiting(browser, url) as page:
         page.goto(f"{url}/map")
         page.wait_for_function("() => document.querySelector('[data-testid=map]')?.data?.length > 0")
+        boxes = page.evaluate(
+            "['.legend', '.legend .muted'].map((s) => document.querySelector(s).getBoundingClientRect())"
+        )
+        assert boxes[1]["right"] <= boxes[0]["right"]  # long names leave room for the counts
         points = page.evaluate(
             "document.querySelector('[data-testid=map]').data.reduce((sum, trace) => sum + trace.x.length, 0)"
         )
@@ -229,24 +233,39 @@ def test_the_map_has_every_picture_and_the_lasso_makes_a_gallery(browser, url):
         page.mouse.move(*places[0])
         page.mouse.down()
         for place in places[1:]:
-            page.mouse.move(*place, steps=8)
+            page.mouse.move(*place, steps=2)
         page.mouse.up()
         on(page, "tile").first.wait_for()
-        wait_for_pictures(page, 10)
+        wait_for_images(page, 10)
         assert "120" in page.locator(".map-chosen").inner_text()
-        on(page, "colour-label").click()
+        on(page, "color-label").click()
         page.get_by_text("stripes").first.wait_for()
 
 
-def test_near_duplicates_and_outliers_are_lists_of_pictures(page, url):
+def test_outliers_are_a_gallery(page, url):
     page.goto(f"{url}/outliers")
     on(page, "tile").first.wait_for()
-    wait_for_pictures(page, 20)
+    wait_for_images(page, 20)
+
+
+def test_near_duplicates_show_progress_and_then_groups(page, url):
+    answers = iter([("finding images", 1000, 0), ("reading images", 30, 120)])
+
+    def answer(route):
+        state = next(answers, None)
+        if state is None:
+            return route.continue_()
+        return route.fulfill(status=202, json=dict(zip(("stage", "done", "total"), state, strict=True)))
+
+    page.route("**/api/duplicates*", answer)
     page.goto(f"{url}/duplicates")
-    on(page, "groups").wait_for()
+    page.get_by_text("Finding images: 1,000", exact=True).wait_for()
+    page.get_by_text("Reading images: 30 of 120", exact=True).wait_for()
+    on(page, "groups").wait_for(state="attached")
+    page.get_by_text("perceptual hashes differ in at most 12 bits").wait_for()
 
 
-def test_the_dark_look_is_kept_and_follows_the_system_at_first(browser, url):
+def test_theme_follows_the_system_until_it_is_set(browser, url):
     background = "getComputedStyle(document.body).backgroundColor"
     with visiting(browser, url, color_scheme="dark") as page:
         page.goto(url)
@@ -254,40 +273,26 @@ def test_the_dark_look_is_kept_and_follows_the_system_at_first(browser, url):
         page.emulate_media(color_scheme="light")
         light = page.evaluate(background)
         assert light != dark
-        while page.evaluate("document.documentElement.dataset.look") != "dark":
-            on(page, "look").click()
+        while page.evaluate("document.documentElement.dataset.theme") != "dark":
+            on(page, "theme").click()
         page.reload()
         assert page.evaluate(background) == dark
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_phone_of_360_pixels_shows_every_page_without_scrolling_sideways(browser, url, path):
+def test_each_page_fits_a_phone_with_long_names_and_describes_its_images(browser, url, served_run, path):
+    name_clusters(served_run, LONG_NAME, LONG_NAME, LONG_NAME)
     with visiting(browser, url, viewport=PHONE) as page:
         page.goto(url + path)
         page.locator("#main > *").first.wait_for()
         page.wait_for_load_state("networkidle")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert page.evaluate("[...document.images].filter((i) => !i.hasAttribute('alt')).length") == 0
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_long_names_push_nothing_off_the_page(browser, url, run, path):
-    name_clusters(run, LONG_NAME, LONG_NAME, LONG_NAME)
-    with visiting(browser, url, viewport=PHONE) as page:
-        page.goto(url + path)
-        page.locator("#main > *").first.wait_for()
-        page.wait_for_load_state("networkidle")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-
-
-def test_long_names_leave_room_for_counts_and_thumbnails(browser, url, run):
-    name_clusters(run, LONG_NAME, LONG_NAME, LONG_NAME)
+def test_long_names_leave_room_for_thumbnails(browser, url, served_run):
+    name_clusters(served_run, LONG_NAME, LONG_NAME, LONG_NAME)
     with visiting(browser, url) as page:
-        page.goto(f"{url}/map")
-        page.locator(".legend button").first.wait_for()
-        boxes = page.evaluate(
-            "['.legend', '.legend .muted'].map((s) => document.querySelector(s).getBoundingClientRect())"
-        )
-        assert boxes[1]["right"] <= boxes[0]["right"]
         page.goto(f"{url}/cluster/0")
         assert on(page, "nearest").locator(".near").first.bounding_box()["height"] < 150
         on(page, "tile").first.locator("a").click(modifiers=["Control"])
@@ -295,7 +300,7 @@ def test_long_names_leave_room_for_counts_and_thumbnails(browser, url, run):
         assert page.locator("dialog .shot").first.bounding_box()["width"] == 44
 
 
-def test_a_message_stands_at_the_foot_above_the_bar_of_what_is_chosen(browser, url):
+def test_messages_are_above_the_selection_bar(browser, url):
     with visiting(browser, url, viewport=PHONE, reduced_motion="reduce") as page:
         page.goto(f"{url}/cluster/0")
         on(page, "rename").click()
@@ -311,39 +316,31 @@ def test_a_message_stands_at_the_foot_above_the_bar_of_what_is_chosen(browser, u
         assert bar["height"] < 60  # one line
 
 
-def test_a_lone_cluster_has_no_list_of_nearest_ones(browser, run):
-    Pictures.of(run).log.append({"do": "merge", "clusters": [0, 1, 2], "into": 0}, 0)
-    with serving(run) as url, visiting(browser, url) as page:
+def test_a_single_cluster_has_no_list_of_nearest_clusters(browser, url, served_run):
+    ImageFacts.of(served_run).log.append({"do": "merge", "clusters": [0, 1, 2], "into": 0}, 0)
+    with visiting(browser, url) as page:
         page.goto(f"{url}/cluster/0")
         on(page, "tile").first.wait_for()
         assert page.get_by_text("Nearest clusters").count() == 0
         assert on(page, "gallery").bounding_box()["width"] > 1000
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_every_picture_has_words_for_those_who_cannot_see_it(browser, url, path):
+def test_file_names_with_html_are_shown_as_text(browser, url, served_run):
     with visiting(browser, url) as page:
-        page.goto(url + path)
-        page.wait_for_load_state("networkidle")
-        page.locator("#main > *").first.wait_for()
-        assert page.evaluate("[...document.images].filter((i) => !i.hasAttribute('alt')).length") == 0
-
-
-def test_hostile_names_are_plain_text_on_every_page(browser, url, run):
-    with visiting(browser, url) as page:
-        for name in HOSTILE:
-            row = run.paths.index(f"stripes/{name}")
-            page.goto(f"{url}/picture/{row}")
+        rows = [served_run.paths.index(f"stripes/{name}") for name in HOSTILE]
+        for row, name in zip(rows, HOSTILE, strict=True):
+            page.goto(f"{url}/image/{row}")
             page.get_by_text(name).first.wait_for()
-            page.goto(f"{url}/cluster/{run.column('labels')[row]}")
+        for number in {int(served_run.column("labels")[row]) for row in rows}:
+            page.goto(f"{url}/cluster/{number}")
             on(page, "tile").first.wait_for()
         page.goto(url)
         on(page, "search").fill(HOSTILE[1])
-        page.locator("a[href^='/picture/']").first.wait_for()
+        page.locator("a[href^='/image/']").first.wait_for()
         assert page.locator("img[src='x']").count() == 0
 
 
-def test_the_keyboard_is_enough(page):
+def test_pages_can_be_used_by_keyboard(page):
     on(page, "card").first.wait_for()
     page.keyboard.press("?")
     on(page, "help").wait_for()
@@ -360,13 +357,13 @@ def test_the_keyboard_is_enough(page):
     page.wait_for_url(re.compile(r"/map$"))
 
 
-def test_a_run_whose_pictures_are_gone_shows_names_instead(browser, run, monkeypatch):
-    monkeypatch.setattr(run_pictures, "find_source", lambda *_: None)
+def test_file_names_are_shown_if_images_are_missing(browser, run, monkeypatch):
+    monkeypatch.setattr(run_images, "find_source", lambda *_: None)
     with serving(run) as url:
         context = browser.new_context(viewport=DESKTOP)
         page = context.new_page()
         page.goto(f"{url}/cluster/0")
         on(page, "tile").first.wait_for()
         page.get_by_role("note").wait_for()
-        assert shown_pictures(page) == 0
+        assert shown_images(page) == 0
         context.close()

@@ -1,11 +1,11 @@
-"""Work that is done once while others ask how far it is."""
+"""Background jobs run once and report their progress."""
 
 import threading
 import time
 
 import pytest
 
-from bitmosaic.explorer.jobs import Job
+from bitmosaic.explorer.api import Job
 
 
 def wait(job):
@@ -13,7 +13,7 @@ def wait(job):
         time.sleep(0.001)
 
 
-def test_work_is_done_once_however_many_ask():
+def test_work_runs_once_for_several_callers():
     calls = []
     job = Job(lambda progress: calls.append(1) or time.sleep(0.05) or "done")
     threads = [threading.Thread(target=wait, args=(job,)) for _ in range(8)]
@@ -25,7 +25,7 @@ def test_work_is_done_once_however_many_ask():
     assert calls == [1]
 
 
-def test_how_far_it_is_can_be_asked():
+def test_stage_shows_the_progress():
     go_on = threading.Event()
 
     def work(progress):
@@ -41,7 +41,7 @@ def test_how_far_it_is_can_be_asked():
     wait(job)
 
 
-def test_a_failure_is_told_once_and_then_tried_again():
+def test_an_error_is_raised_once_and_the_work_retried():
     tries = []
 
     def work(progress):
@@ -57,7 +57,7 @@ def test_a_failure_is_told_once_and_then_tried_again():
     assert job.result() == "yes"
 
 
-def test_a_job_that_always_fails_is_never_ready_for_anybody():
+def test_a_job_that_always_fails_is_never_ready():
     def work(progress):
         raise ValueError("no")
 

@@ -1,4 +1,4 @@
-"""The report is one file: nothing outside is asked for, nothing in it runs that is not ours, and it fits its budget."""
+"""The report is one file that loads nothing else, runs only its own script and keeps its size limit."""
 
 import base64
 import hashlib
@@ -10,17 +10,17 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from explored import HOSTILE
 from PIL import Image
 
 from bitmosaic.errors import ExportError, MissingExtraError, ParameterError
 from bitmosaic.explorer import report as report_module
-from bitmosaic.explorer.clusters import Clusters, Pictures
-from bitmosaic.explorer.report import COLOURS, HERE, Plan, write_report
-from explored import HOSTILE
+from bitmosaic.explorer.report import COLORS, HERE, Plan, write_report
+from bitmosaic.run.clusters import Clusters, ImageFacts
 
 
 class Page(HTMLParser):
-    """The elements of a page with their attributes, the text inside each id, and what scripts and styles hold."""
+    """The elements of a page with attributes, the text inside each id, and the contents of scripts and styles."""
 
     def __init__(self, text):
         super().__init__()
@@ -63,10 +63,10 @@ def written(run, path, **options):
 
 @pytest.fixture(scope="module")
 def made(finished_run, tmp_path_factory):
-    """A report of the run with the hostile names."""
+    """A report of the run whose file names contain HTML."""
     import shutil
 
-    from bitmosaic.run import Run
+    from bitmosaic.run.folder import Run
 
     place = tmp_path_factory.mktemp("report")
     run = Run(shutil.copytree(finished_run, place / "run"))
@@ -74,7 +74,7 @@ def made(finished_run, tmp_path_factory):
     return run, done, page, (place / "report.html").read_text()
 
 
-def test_nothing_outside_the_file_is_asked_for(made):
+def test_report_refers_to_no_other_file(made):
     _, _, page, text = made
     assert not page.all("img")
     for tag, attributes in page.elements:
@@ -86,7 +86,7 @@ def test_nothing_outside_the_file_is_asked_for(made):
     assert "@import" not in text
 
 
-def test_links_lead_to_parts_that_are_there(made):
+def test_links_have_targets(made):
     _, _, page, _ = made
     ids = [a["id"] for _, a in page.elements if "id" in a]
     assert len(ids) == len(set(ids))
@@ -94,7 +94,7 @@ def test_links_lead_to_parts_that_are_there(made):
     assert {f"cluster-{number}" for number in range(3)} <= set(ids)
 
 
-def test_only_our_own_script_and_styles_run(made):
+def test_security_policy_allows_only_our_script_and_styles(made):
     _, _, page, _ = made
     (policy,) = [a["content"] for a in page.all("meta") if a.get("http-equiv") == "Content-Security-Policy"]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
@@ -109,7 +109,7 @@ def test_only_our_own_script_and_styles_run(made):
     assert len(hashes["script"]) == 1
 
 
-def test_hostile_names_are_plain_text(made):
+def test_file_names_with_html_are_shown_as_text(made):
     _, _, page, text = made
     titles = " ".join(a.get("title", "") for _, a in page.elements)
     for name in HOSTILE:
@@ -120,11 +120,11 @@ def test_hostile_names_are_plain_text(made):
     assert "<b>disc<\u2215b>" in page.texts["cards"]
 
 
-def test_hostile_cluster_names_are_plain_text_everywhere(run, tmp_path):
-    pictures = Pictures.of(run)
+def test_cluster_names_with_html_are_shown_as_text(run, tmp_path):
+    facts = ImageFacts.of(run)
     names = ["</script><script>alert(1)</script>", "</style>{{7*7}}{% x %}", "<!--<script>"]
     for number, name in enumerate(names):
-        pictures.log.append({"do": "name", "cluster": number, "name": name}, number)
+        facts.log.append({"do": "name", "cluster": number, "name": name}, number)
     _, page = written(run, tmp_path / "report.html")
     for number, name in enumerate(names):
         assert page.texts[f"title-{number}"] == name
@@ -139,49 +139,49 @@ def test_hostile_cluster_names_are_plain_text_everywhere(run, tmp_path):
     assert set(json.loads(data)["names"].values()) == set(names)
 
 
-def test_each_picture_is_in_the_file_once_and_all_that_is_shown_is(made):
+def test_each_shown_image_is_stored_once(made):
     _, done, page, text = made
     rules = re.findall(r"\.p(\d+)\{background-image:url\(data:image/webp;base64,([^)]*)\)\}", text)
     rows = [row for row, _ in rules]
-    assert len(rows) == len(set(rows)) == done.pictures
+    assert len(rows) == len(set(rows)) == done.images
     shown = {name[1:] for names in page.classes() for name in names if re.fullmatch(r"p\d+", name)}
     assert shown == set(rows)
-    with Image.open(io.BytesIO(base64.b64decode(rules[0][1]))) as picture:
-        assert picture.size == (24, 24)
+    with Image.open(io.BytesIO(base64.b64decode(rules[0][1]))) as image:
+        assert image.size == (24, 24)
 
 
-def test_pictures_are_described_and_stand_from_the_center_outwards(made):
+def test_images_have_titles_and_are_sorted_by_distance(made):
     run, _, page, _ = made
-    clusters = Clusters(Pictures.of(run))
+    clusters = Clusters(ImageFacts.of(run))
     described = [a for names_of, a in page.elements if "pic" in a.get("class", "").split() and a.get("title")]
     assert all(a.get("role") == "img" for a in described)
     (number,) = [n for n in range(3) if clusters.members(n)[0] == int(described[0]["class"].split("p")[-1])]
     assert number == np.argmax(clusters.sizes)
-    path = clusters.pictures.paths[clusters.members(number)[0]].replace("\u202e", "\\u202e")
+    path = ImageFacts.of(run).paths[clusters.members(number)[0]].replace("\u202e", "\\u202e")
     assert described[0]["title"].startswith(f"{path}\n")
 
 
-def test_the_facts_of_the_run_are_said(made):
+def test_report_shows_the_summary_of_the_run(made):
     run, _, page, _ = made
     text = page.texts["main"]
     assert "120" in text
-    assert f"{100 * run.manifest['scores']['nmi']:.1f}\u00a0%" in text
+    assert f"{100 * run.manifest.scores['nmi']:.1f}\u00a0%" in text
     assert all(view in text for view in ("hog", "ch"))
-    for number, size in enumerate(run.manifest["sizes"]):
-        assert f"{size} pictures" in page.texts[f"cluster-{number}"]
+    for number, size in enumerate(run.manifest.sizes):
+        assert f"{size} images" in page.texts[f"cluster-{number}"]
         assert "Nearest clusters" in page.texts[f"cluster-{number}"]
 
 
-def test_edits_are_honoured(run, tmp_path):
-    pictures = Pictures.of(run)
-    pictures.log.append({"do": "merge", "clusters": [0, 1], "into": 1}, 0)
-    pictures.log.append({"do": "name", "cluster": 1, "name": "discs and more"}, 1)
+def test_report_shows_the_edited_clusters(run, tmp_path):
+    facts = ImageFacts.of(run)
+    facts.log.append({"do": "merge", "clusters": [0, 1], "into": 1}, 0)
+    facts.log.append({"do": "name", "cluster": 1, "name": "discs and more"}, 1)
     _, page = written(run, tmp_path / "report.html")
     assert {a["data-number"] for a in page.all("article")} == {"1", "2"}
     assert page.texts["title-1"] == "discs and more"
     assert "cluster-0" not in page.texts
-    sizes = run.manifest["sizes"]
-    assert f"{sizes[0] + sizes[1]} pictures" in page.texts["cluster-1"]
+    sizes = run.manifest.sizes
+    assert f"{sizes[0] + sizes[1]} images" in page.texts["cluster-1"]
     assert "was 100.0\u00a0%" in page.texts["main"]
 
 
@@ -191,7 +191,7 @@ def test_the_same_run_gives_the_same_bytes(made, tmp_path):
     assert (tmp_path / "again.html").read_text() == text
 
 
-def test_the_map_has_every_point_at_its_place(made):
+def test_map_has_all_points(made):
     run, _, page, _ = made
     (data,) = [json.loads(text) for _, a, text in page.raw if a.get("type") == "application/json"]
     assert data["points"] == 120
@@ -203,20 +203,20 @@ def test_the_map_has_every_point_at_its_place(made):
     assert sum(a["d"].count("M") for a in drawn) == 120
 
 
-def test_colours_are_those_of_the_explorer():
+def test_colors_equal_those_of_the_explorer():
     legend = (HERE / "static" / "legend.js").read_text()
-    assert tuple(re.findall(r'"(#[0-9a-f]{6})"', legend)) == COLOURS
+    assert tuple(re.findall(r'"(#[0-9a-f]{6})"', legend)) == COLORS
 
 
 @pytest.mark.parametrize("max_bytes", [200_000, 120_000, 90_000])
-def test_a_report_fits_its_budget(run, tmp_path, max_bytes):
+def test_a_report_keeps_its_size_limit(run, tmp_path, max_bytes):
     done, page = written(run, tmp_path / "report.html", max_bytes=max_bytes)
     assert done.n_bytes <= max_bytes
     assert done.clusters == len(page.all("article")) == 3
 
 
-def test_a_budget_for_nothing_is_refused(run, tmp_path):
-    with pytest.raises(ParameterError, match=r"bytes at least; got max_bytes 10,000"):
+def test_a_too_small_limit_is_refused(run, tmp_path):
+    with pytest.raises(ParameterError, match=r"bytes, got max_bytes=10,000"):
         write_report(run, tmp_path / "report.html", max_bytes=10_000)
     assert not (tmp_path / "report.html").exists()
 
@@ -224,47 +224,47 @@ def test_a_budget_for_nothing_is_refused(run, tmp_path):
 @pytest.mark.parametrize(
     ("n_clusters", "n_rows", "shown"), [(10, 60_000, 10), (1000, 1_000_000, 1000), (50_000, 10**6, 1410)]
 )
-def test_runs_of_any_size_have_a_plan_within_the_budget(n_clusters, n_rows, shown):
+def test_runs_of_any_size_have_a_plan_within_the_limit(n_clusters, n_rows, shown):
     class Large:
-        numbers, picture_bytes = range(n_clusters), {96: 2500, 64: 1400}
+        numbers, image_bytes = range(n_clusters), {96: 2500, 64: 1400}
 
-        class pages:
-            pictures = range(n_rows)
+        class api:
+            images = range(n_rows)
 
     plan = Plan.within(0.97 * report_module.MAX_BYTES, Large)
     each = plan.central + plan.far
     size = plan.clusters * report_module.CLUSTER_BYTES + plan.points * report_module.POINT_BYTES
-    size += (plan.clusters * each + 2 * plan.listed) * (Large.picture_bytes[plan.side] + report_module.TILE_BYTES)
+    size += (plan.clusters * each + 2 * plan.listed) * (Large.image_bytes[plan.side] + report_module.TILE_BYTES)
     assert size < report_module.MAX_BYTES
     assert plan.clusters == shown
     assert plan.points == 50_000
     assert each >= 4
 
 
-def test_a_run_whose_pictures_are_gone_is_reported_with_their_names(run, tmp_path):
+def test_file_names_are_shown_if_images_are_missing(run, tmp_path):
     recipe = run.views_folder / "extraction.json"
-    recipe.write_text(recipe.read_text().replace(run.manifest["arguments"]["source"], "/nowhere"))
+    recipe.write_text(recipe.read_text().replace(run.manifest.arguments["source"], "/nowhere"))
     done, page = written(run, tmp_path / "report.html")
-    assert done.pictures == 0
-    assert "not at their place any more" in page.texts["main"]
+    assert done.images == 0
+    assert "were not found" in page.texts["main"]
     assert "0003.png" in page.texts["main"]
 
 
-def test_where_no_picture_fits_names_stand_in_their_places(run, tmp_path):
+def test_file_names_are_shown_if_no_image_fits(run, tmp_path):
     done, page = written(run, tmp_path / "report.html", max_bytes=80_000)
-    assert done.pictures == 0
-    assert "Pictures did not fit into so small a file." in page.texts["main"]
-    assert "not at their place any more" not in page.texts["main"]
+    assert done.images == 0
+    assert "left no room for images" in page.texts["main"]
+    assert "were not found" not in page.texts["main"]
     assert page.texts["cards"].count(".png") >= 3 * 7  # a mosaic of eight each; one name ends otherwise
     assert all(page.texts[f"cluster-{number}"].count(".png") >= 7 for number in range(3))
 
 
-def test_a_report_that_cannot_be_written_says_so(run, tmp_path):
-    with pytest.raises(ExportError, match=r"report\.html could not be written: No such file"):
+def test_an_unwritable_report_gives_one_sentence(run, tmp_path):
+    with pytest.raises(ExportError, match=r"report\.html cannot be written: No such file"):
         write_report(run, tmp_path / "nowhere" / "report.html")
 
 
-def test_without_jinja_the_cure_is_said(run, tmp_path, monkeypatch):
+def test_missing_jinja_is_reported_with_the_extra(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'bitmosaic\[web\]'"):
         write_report(run, tmp_path / "report.html")

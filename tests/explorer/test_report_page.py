@@ -1,4 +1,4 @@
-"""The report in a real browser: from a file, with no network, in both looks, down to 360 pixels."""
+"""The report in a real browser: from a file, without a network, in both themes, down to 360 pixels."""
 
 import base64
 import json
@@ -8,9 +8,9 @@ import shutil
 import numpy as np
 import pytest
 
-from bitmosaic.explorer.clusters import Pictures
 from bitmosaic.explorer.report import write_report
-from bitmosaic.run import Run
+from bitmosaic.run.clusters import ImageFacts
+from bitmosaic.run.folder import Run
 
 
 @pytest.fixture(scope="module")
@@ -19,14 +19,14 @@ def report(finished_run, tmp_path_factory):
     run = Run(shutil.copytree(finished_run, place / "run"))
     name = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
     own = {int(label) for path, label in zip(run.paths, run.column("labels"), strict=True) if "hacked" in path}
-    Pictures.of(run).log.append({"do": "name", "cluster": min({0, 1, 2} - own), "name": name}, 0)
+    ImageFacts.of(run).log.append({"do": "name", "cluster": min({0, 1, 2} - own), "name": name}, 0)
     write_report(run, place / "report.html")
     return place / "report.html"
 
 
 @pytest.fixture
 def opened(browser, report):
-    """Opens the report with some settings of the browser; any message, error or request at the end is a failure."""
+    """Open the report with browser options; at the end, fail on any console message, error or request."""
     contexts, seen = [], []
 
     def open_page(width=1280, height=800, **options):
@@ -49,13 +49,13 @@ def titles(page):
     return page.locator(".card:visible h3 a").all_text_contents()
 
 
-def test_a_hostile_name_does_not_run(opened):
+def test_a_name_with_a_script_does_not_run(opened):
     page = opened()
     assert page.evaluate("window.hacked") is None
     assert page.locator("h1", has_text="window.hacked=1").count() == 1
 
 
-def test_cards_are_sorted_and_searched(opened):
+def test_cards_can_be_sorted_and_searched(opened):
     page = opened()
     sizes = [int(card.get_attribute("data-size")) for card in page.locator(".card").all()]
     assert sizes == sorted(sizes, reverse=True)
@@ -63,9 +63,9 @@ def test_cards_are_sorted_and_searched(opened):
     assert [card.get_attribute("data-number") for card in page.locator(".card").all()] == ["0", "1", "2"]
     assert page.locator("#sections > section").first.get_attribute("id") == "cluster-0"
     page.get_by_label("Search").fill("HACKED")
-    assert len(titles(page)) == 2  # one by its name, one by the file names inside
-    page.get_by_label("Search").fill("off center")
-    assert titles(page) == []  # of what stands on a card, only names are searched
+    assert len(titles(page)) == 2  # one by its name, one by its file names
+    page.get_by_label("Search").fill("from center")
+    assert titles(page) == []  # other texts of a card are not searched
     page.get_by_label("Search").fill("noise/0003")
     assert len(titles(page)) == 1
     assert page.locator("#sections > section:visible").count() == 1
@@ -73,14 +73,14 @@ def test_cards_are_sorted_and_searched(opened):
     assert len(titles(page)) == 3
 
 
-def test_a_click_on_a_card_leads_to_its_cluster(opened):
+def test_a_card_opens_its_cluster(opened):
     page = opened(reduced_motion="reduce")
     page.locator(".card h3 a").nth(1).click()
     number = re.search(r"#cluster-(\d)", page.url)[1]
     assert 0 <= page.locator(f"#title-{number}").bounding_box()["y"] < 200
 
 
-def test_pictures_are_painted(opened):
+def test_images_are_visible(opened):
     page = opened()
     tile = page.locator(".mosaic .pic").first
     assert "data:image/webp" in tile.evaluate("node => getComputedStyle(node).backgroundImage")
@@ -89,19 +89,19 @@ def test_pictures_are_painted(opened):
     assert box["height"] == pytest.approx(box["width"], abs=2)
 
 
-def test_the_look_follows_the_system_and_the_button(opened):
-    colour = "getComputedStyle(document.body).backgroundColor"
+def test_theme_follows_the_system_and_the_button(opened):
+    color = "getComputedStyle(document.body).backgroundColor"
     dark, light = opened(color_scheme="dark"), opened(color_scheme="light")
-    assert dark.evaluate(colour) != light.evaluate(colour)
+    assert dark.evaluate(color) != light.evaluate(color)
     for _ in range(2):  # from auto to light, to dark
-        light.locator("#look").click()
-    assert light.evaluate(colour) == dark.evaluate(colour)
+        light.locator("#theme").click()
+    assert light.evaluate(color) == dark.evaluate(color)
     light.reload()
-    assert light.evaluate(colour) == dark.evaluate(colour)
+    assert light.evaluate(color) == dark.evaluate(color)
 
 
 @pytest.mark.parametrize("width", [360, 768, 1920])
-def test_nothing_sticks_out(opened, width):
+def test_nothing_exceeds_the_width(opened, width):
     page = opened(width=width)
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     parts = ".facts div, .card, .card p, .toolbar > *, .panel, .histogram svg, .tiles, .group"
@@ -110,12 +110,11 @@ def test_nothing_sticks_out(opened, width):
 
 
 @pytest.mark.parametrize("width", [360, 1280])
-def test_the_map_names_the_cluster_under_the_mouse_and_leads_to_it(opened, width):
-    """The map is a square in the middle of its box."""
+def test_map_shows_and_opens_the_cluster_under_the_mouse(opened, width):
+    """The map is a centered square in its box."""
     page = opened(width=width)
     canvas = page.locator("#plot canvas")
     canvas.scroll_into_view_if_needed()
-    page.wait_for_timeout(300)
     data = json.loads(page.locator("#map-data").text_content())
     x, y, cluster_of = (np.frombuffer(base64.b64decode(data[key]), "<u2")[7] for key in ("x", "y", "cluster_of"))
     box, number = canvas.bounding_box(), data["clusters"][cluster_of]
@@ -135,29 +134,26 @@ def test_the_wheel_zooms_the_map(opened):
     page = opened()
     canvas = page.locator("#plot canvas")
     canvas.scroll_into_view_if_needed()
-    page.wait_for_timeout(300)
     before = canvas.evaluate("node => node.toDataURL()")
     canvas.hover(position={"x": 200, "y": 200})
     canvas.hover(position={"x": 210, "y": 210})
     scrolled = page.evaluate("scrollY")
     page.mouse.wheel(0, -300)
-    page.wait_for_timeout(200)
-    assert canvas.evaluate("node => node.toDataURL()") != before
+    page.wait_for_function("(before) => document.querySelector('#plot canvas').toDataURL() !== before", arg=before)
     assert page.evaluate("scrollY") == scrolled
     page.get_by_role("button", name="Whole map").click()
-    page.wait_for_timeout(200)
-    assert canvas.evaluate("node => node.toDataURL()") == before
+    page.wait_for_function("(before) => document.querySelector('#plot canvas').toDataURL() === before", arg=before)
 
 
-def test_colours_change_to_labels_with_their_legend(opened):
+def test_map_can_be_colored_by_label(opened):
     page = opened()
     assert page.locator("[data-legend=cluster] li").count() == 3
-    page.get_by_label("Colours").select_option("label")
+    page.get_by_label("Colors").select_option("label")
     assert not page.locator("[data-legend=cluster]").is_visible()
     assert "noise" in page.locator("[data-legend=label]").text_content()
 
 
-def test_without_scripts_everything_but_the_controls_is_there(opened):
+def test_content_is_complete_without_scripts(opened):
     page = opened(java_script_enabled=False)
     assert page.locator(".card").count() == 3
     assert page.locator("#plot svg").is_visible()
@@ -165,7 +161,7 @@ def test_without_scripts_everything_but_the_controls_is_there(opened):
     assert page.locator(".scripted:visible").count() == 0
 
 
-def test_it_prints_on_white_without_controls(opened):
+def test_prints_on_white_without_controls(opened):
     page = opened(color_scheme="dark")
     page.emulate_media(media="print")
     assert not page.locator("header.top").is_visible()

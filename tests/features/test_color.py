@@ -1,4 +1,4 @@
-"""Colour features against scikit-image, Pillow and plain loops."""
+"""Color features against scikit-image, Pillow and plain loops."""
 
 import numpy as np
 import pytest
@@ -12,11 +12,11 @@ from bitmosaic.features.registry import extractor
 
 NAMES = ["ch", "cm", "corr"]
 SHAPES = [(1, 1), (1, 9), (3, 2), (32, 32), (37, 50)]
-FEW_COLOURS = np.array([[250, 20, 30], [20, 200, 40], [30, 60, 220], [128, 128, 128], [250, 250, 250], [5, 5, 5]])
+FEW_COLORS = np.array([[250, 20, 30], [20, 200, 40], [30, 60, 220], [128, 128, 128], [250, 250, 250], [5, 5, 5]])
 
 
-def pictures(n, height, width, seed=0):
-    """Noisy crops of a photograph: many colours, and grey, black and white among them."""
+def random_images(n, height, width, seed=0):
+    """Noisy crops of a photograph: many colors, and gray, black and white among them."""
     rng = np.random.default_rng(seed)
     photo = data.astronaut()
     crops = []
@@ -26,32 +26,32 @@ def pictures(n, height, width, seed=0):
     return np.stack(crops)
 
 
-def every_kind_of_colour():
-    """A 64 × 64 picture with all combinations of 16 levels of red, green and blue."""
+def every_kind_of_color():
+    """A 64 × 64 image with all combinations of 16 levels of red, green and blue."""
     levels = np.arange(0, 256, 17, dtype=np.uint8)
     return np.stack(np.meshgrid(levels, levels, levels), axis=-1).reshape(1, 64, 64, 3)
 
 
 def test_lab_agrees_with_scikit_image():
-    images = np.concatenate([every_kind_of_colour(), pictures(2, 64, 64)])
+    images = np.concatenate([every_kind_of_color(), random_images(2, 64, 64)])
     np.testing.assert_allclose(np.moveaxis(color.rgb_to_lab(images), 0, -1), rgb2lab(images), atol=2e-3)
 
 
 def test_hsv_agrees_with_scikit_image():
-    images = np.concatenate([every_kind_of_colour(), pictures(2, 64, 64)])
+    images = np.concatenate([every_kind_of_color(), random_images(2, 64, 64)])
     np.testing.assert_allclose(np.moveaxis(color.rgb_to_hsv(images), 0, -1), rgb2hsv(images), atol=1e-6)
 
 
-def test_luminance_is_pillows_to_the_bit():
-    image = every_kind_of_colour()[0]
+def test_luminance_is_identical_to_pillows():
+    image = every_kind_of_color()[0]
     np.testing.assert_array_equal(color.luminance(image[None])[0], np.asarray(Image.fromarray(image).convert("L")))
 
 
 @pytest.mark.parametrize(
-    ("rgb", "colour"),
+    ("rgb", "number"),
     [
         ((0, 0, 0), 0),
-        ((50, 0, 0), 0),  # value 0.196: black, however red
+        ((50, 0, 0), 0),  # value 0.196: black at any hue
         ((51, 51, 51), 1),
         ((128, 128, 128), 4),
         ((203, 203, 203), 6),
@@ -61,7 +61,7 @@ def test_luminance_is_pillows_to_the_bit():
         ((100, 0, 0), 8 + 2),
         ((255, 128, 128), 8 + 1),
         ((100, 60, 60), 8),
-        ((255, 0, 64), 8 + 3),  # hue 345°, red again
+        ((255, 0, 64), 8 + 3),  # hue 345°, also red
         ((255, 128, 0), 12 + 3),
         ((255, 255, 0), 16 + 3),
         ((0, 255, 0), 20 + 3),
@@ -70,35 +70,35 @@ def test_luminance_is_pillows_to_the_bit():
         ((255, 0, 255), 32 + 3),
     ],
 )
-def test_a_known_colour_gets_its_number(rgb, colour):
-    assert color.quantise_hsv(np.array(rgb, np.uint8).reshape(1, 1, 1, 3)).item() == colour
+def test_a_known_color_gets_its_number(rgb, number):
+    assert color.quantize_hsv(np.array(rgb, np.uint8).reshape(1, 1, 1, 3)).item() == number
 
 
-def test_all_36_colours_are_reached():
-    assert set(color.quantise_hsv(every_kind_of_colour()).ravel()) == set(range(36))
+def test_all_36_colors_are_reached():
+    assert set(color.quantize_hsv(every_kind_of_color()).ravel()) == set(range(36))
 
 
 def test_histogram_agrees_with_numpys_on_scikit_images_lab():
-    image = pictures(1, 48, 40)[0]
+    image = random_images(1, 48, 40)[0]
     expected, _ = np.histogramdd(rgb2lab(image).reshape(-1, 3), 4, range=[(0, 100), (-128, 127), (-128, 127)])
     found = extractor("ch")(image[None])[0]
     assert np.abs(found * 48 * 40 - expected.ravel()).sum() <= 4  # two pixels may lie on a border within rounding
     assert found.sum() == pytest.approx(1)
 
 
-def test_bins_of_the_histogram_hold_all_that_srgb_can_reach():
-    lab = rgb2lab(every_kind_of_colour()).reshape(-1, 3)
+def test_histogram_bins_cover_all_srgb_colors():
+    lab = rgb2lab(every_kind_of_color()).reshape(-1, 3)
     assert (lab.min(axis=0) >= color.LAB_LOWEST - 1e-4).all()
     assert (lab.max(axis=0) <= color.LAB_HIGHEST + 1e-4).all()
 
 
-def test_all_greys_of_a_lightness_share_a_box():
-    greys = np.arange(256, dtype=np.uint8).reshape(256, 1, 1, 1).repeat(3, axis=3)
-    assert np.count_nonzero(extractor("ch")(greys).sum(axis=0)) == 4
+def test_grays_of_similar_lightness_share_a_bin():
+    grays = np.arange(256, dtype=np.uint8).reshape(256, 1, 1, 1).repeat(3, axis=3)
+    assert np.count_nonzero(extractor("ch")(grays).sum(axis=0)) == 4
 
 
 def test_moments_agree_with_numpy_block_by_block():
-    images = pictures(2, 32, 47)
+    images = random_images(2, 32, 47)
     found = extractor("cm")(images).reshape(2, 5, 5, 3, 3)
     lab = rgb2lab(images)
     for row, (top, bottom) in enumerate([(0, 7), (6, 13), (12, 20), (19, 26), (25, 32)]):
@@ -111,9 +111,9 @@ def test_moments_agree_with_numpy_block_by_block():
 
 
 def test_a_mirrored_block_gives_the_same_bits_even_in_double_precision():
-    from bitmosaic.features.color_kernels import block_moments
+    from bitmosaic.features.kernels import block_moments
 
-    planes = color.rgb_to_lab(pictures(3, 20, 23))
+    planes = color.rgb_to_lab(random_images(3, 20, 23))
     borders, mirrored_borders = np.array([[0, 8], [3, 14], [9, 20]]), np.array([[15, 23], [9, 20], [3, 14]])
     found, mirrored = np.empty((2, 3, 3, 3, 3, 3))
     block_moments(planes, borders, borders, found)
@@ -121,7 +121,7 @@ def test_a_mirrored_block_gives_the_same_bits_even_in_double_precision():
     np.testing.assert_array_equal(found, mirrored)
 
 
-def test_moments_of_one_pixel_are_its_colour_without_spread():
+def test_moments_of_one_pixel_are_its_color_without_spread():
     pixel = np.array([200, 30, 90], np.uint8).reshape(1, 1, 1, 3)
     moments = extractor("cm")(pixel).reshape(25, 3, 3)
     np.testing.assert_allclose(moments[:, :, 0], np.tile(rgb2lab(pixel).ravel(), (25, 1)), atol=1e-3)
@@ -131,21 +131,21 @@ def test_moments_of_one_pixel_are_its_colour_without_spread():
 @pytest.mark.parametrize("shape", [(1, 1), (2, 5), (9, 12), (20, 16)])
 def test_correlogram_agrees_with_a_loop_over_all_pairs(shape):
     rng = np.random.default_rng(3)
-    image = FEW_COLOURS[rng.integers(0, len(FEW_COLOURS), shape)].astype(np.uint8)
-    colours = color.quantise_hsv(image[None])[0]
+    image = FEW_COLORS[rng.integers(0, len(FEW_COLORS), shape)].astype(np.uint8)
+    colors = color.quantize_hsv(image[None])[0]
     expected = np.zeros((36, 4))
     places = np.argwhere(np.ones(shape))
     apart = np.abs(places[:, None] - places).max(axis=-1)
-    equal = colours.ravel()[:, None] == colours.ravel()
-    for colour in np.unique(colours):
-        mine = colours.ravel() == colour
+    equal = colors.ravel()[:, None] == colors.ravel()
+    for number in np.unique(colors):
+        mine = colors.ravel() == number
         for k, distance in enumerate((1, 3, 5, 7)):
             ring = apart[mine] == distance
-            expected[colour, k] = equal[mine][ring].sum() / max(ring.sum(), 1)
+            expected[number, k] = equal[mine][ring].sum() / max(ring.sum(), 1)
     np.testing.assert_allclose(extractor("corr")(image[None]).reshape(36, 4), expected, rtol=1e-6)
 
 
-def test_correlogram_of_one_colour_is_certain_at_every_distance():
+def test_correlogram_of_one_color_is_certain_at_every_distance():
     features = extractor("corr")(np.full((1, 20, 20, 3), 255, np.uint8)).reshape(36, 4)
     np.testing.assert_array_equal(features[7], 1)
     assert features.sum() == 4
@@ -158,22 +158,22 @@ def test_widths_are_those_of_nus_wide():
 @pytest.mark.parametrize(
     ("name", "options", "width"), [("ch", {"bins": 3}, 27), ("cm", {"grid": 2}, 36), ("corr", {"distances": (2,)}, 36)]
 )
-def test_other_widths_can_be_had(name, options, width):
+def test_options_change_the_width(name, options, width):
     features = extractor(name, **options)
     assert features.width == width
-    assert features(pictures(2, 10, 10)).shape == (2, width)
+    assert features(random_images(2, 10, 10)).shape == (2, width)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("ch", {"bins": 0}, "ch: bins must be a whole number of at least 1; got 0"),
-        ("ch", {"bins": True}, "ch: bins must be a whole number of at least 1; got True"),
-        ("cm", {"grid": 2.5}, "cm: grid must be a whole number of at least 1; got 2.5"),
-        ("corr", {"distances": (1, 0)}, "corr: each distance must be a whole number of at least 1; got 0"),
+        ("ch", {"bins": 0}, "ch: bins must be an integer of at least 1; got 0"),
+        ("ch", {"bins": True}, "ch: bins must be an integer of at least 1; got True"),
+        ("cm", {"grid": 2.5}, "cm: grid must be an integer of at least 1; got 2.5"),
+        ("corr", {"distances": (1, 0)}, "corr: each distance must be an integer of at least 1; got 0"),
     ],
 )
-def test_an_impossible_option_is_named(name, options, message):
+def test_an_invalid_option_is_named(name, options, message):
     with pytest.raises(ParameterError, match=message):
         extractor(name, **options)
 
@@ -181,7 +181,7 @@ def test_an_impossible_option_is_named(name, options, message):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_image_has_the_same_features_alone_and_in_any_batch(name, shape):
-    images = pictures(70, *shape)
+    images = random_images(40, *shape)  # more than one piece
     features = extractor(name)
     together = features(images)
     assert together.dtype == np.float32
@@ -193,7 +193,7 @@ def test_an_image_has_the_same_features_alone_and_in_any_batch(name, shape):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", NAMES)
 def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(name, shape):
-    images = pictures(5, *shape)
+    images = random_images(5, *shape)
     features = extractor(name)
     expected = np.maximum(features(images), features(images[:, :, ::-1]))
     np.testing.assert_array_equal(extractor(name, mirror=True)(images), expected)

@@ -45,7 +45,7 @@ def test_every_size_gives_1024_numbers(height, width, mirror):
 
 @pytest.mark.parametrize("side", [32, 64])
 def test_small_boxes_of_frequencies_give_the_energies_of_full_size(side):
-    light = gist.even_contrast(photo(side, side)[None], 64)
+    light = gist.normalize_contrast(photo(side, side)[None], 64)
     small = gist.gabor_energies(light, 16, 4)[0]
     full = energies_at_full_size(light[0], 16, 4)
     # Fewer points to average over, and up to 0.5 % of a filter's energy outside its box.
@@ -55,7 +55,7 @@ def test_small_boxes_of_frequencies_give_the_energies_of_full_size(side):
 
 @pytest.mark.parametrize("side", [32, 64])
 def test_energy_over_the_whole_image_is_that_of_the_filtered_spectrum(side):
-    light = gist.even_contrast(photo(side, side)[None], 64)
+    light = gist.normalize_contrast(photo(side, side)[None], 64)
     np.testing.assert_allclose(
         gist.gabor_energies(light, 16, 1)[0], energies_at_full_size(light[0], 16, 1), rtol=0.03, atol=1e-5
     )
@@ -78,12 +78,12 @@ def test_inverse_transform_is_numpys_in_bit_reversed_order():
         np.testing.assert_allclose(values[0] + 1j * values[1], expected[scale.order], atol=1e-4)
 
 
-def test_contrast_is_made_even_by_a_gaussian_blur():
+def test_contrast_is_normalized_by_a_gaussian_blur():
     image = photo(32, 32)
     log = np.log1p((image.astype(int) @ [77, 150, 29] + 128) // 256)
-    centred = log - gaussian_filter(log, 2, mode="reflect")
-    expected = centred / (0.2 + np.sqrt(gaussian_filter(centred**2, 2, mode="reflect")))
-    np.testing.assert_allclose(gist.even_contrast(image[None], 64)[0], expected, atol=1e-4)
+    centerd = log - gaussian_filter(log, 2, mode="reflect")
+    expected = centerd / (0.2 + np.sqrt(gaussian_filter(centerd**2, 2, mode="reflect")))
+    np.testing.assert_allclose(gist.normalize_contrast(image[None], 64)[0], expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(("height", "width"), [*SIZES, (33, 47), (64, 64)])
@@ -97,7 +97,7 @@ def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(height, width
 
 
 @pytest.mark.parametrize("orientation", [0, 3, 8, 13])
-def test_a_grating_answers_most_in_its_own_direction_and_scale(orientation):
+def test_a_grating_has_its_maximum_at_its_own_direction_and_scale(orientation):
     angle = np.pi * orientation / 16
     y, x = np.mgrid[:64, :64]
     wave = np.sin(2 * np.pi * 0.19 * (x * np.cos(angle) + y * np.sin(angle)))

@@ -116,5 +116,5 @@ def test_an_edge_votes_for_its_direction(bin_):
 def test_bad_options_are_refused():
     with pytest.raises(ParameterError, match="hog: orientations must be even, as each has its opposite; got 9"):
         extractor("hog", orientations=9)
-    with pytest.raises(ParameterError, match=r"hog: grid must be a whole number of at least 1; got 2\.5"):
+    with pytest.raises(ParameterError, match=r"hog: grid must be an integer of at least 1; got 2\.5"):
         extractor("hog", grid=2.5)

@@ -19,23 +19,23 @@ def photo(height, width):
     return np.ascontiguousarray(data.astronaut()[40 : 40 + height, 180 : 180 + width])
 
 
-def grey_and_codes(image):
-    """The kernel's padded grey image and codes."""
+def gray_and_codes(image):
+    """The kernel's padded gray image and codes."""
     height, width, _ = image.shape
-    grey, codes = np.empty((height + 2, width + 2), np.uint16), np.empty((height, width), np.uint8)
-    kernels.pad_grey(image, grey)
-    kernels.lbp_codes(grey, codes)
-    return grey, codes
+    gray, codes = np.empty((height + 2, width + 2), np.uint16), np.empty((height, width), np.uint8)
+    kernels.pad_gray(image, gray)
+    kernels.lbp_codes(gray, codes)
+    return gray, codes
 
 
 def codes_numpy(image):
-    grey = np.pad(image.astype(int) @ [77, 150, 29], 1, mode="edge")
+    gray = np.pad(image.astype(int) @ [77, 150, 29], 1, mode="edge")
     height, width = image.shape[:2]
     codes = np.zeros((height, width), int)
     around = [(0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1), (1, 0), (1, 1)]
     for bit, (down, right) in enumerate(around):
-        neighbour = grey[1 + down : 1 + down + height, 1 + right : 1 + right + width]
-        codes += (neighbour >= grey[1:-1, 1:-1]) << bit
+        neighbor = gray[1 + down : 1 + down + height, 1 + right : 1 + right + width]
+        codes += (neighbor >= gray[1:-1, 1:-1]) << bit
     return codes
 
 
@@ -74,10 +74,10 @@ def test_counts_agree_with_numpy(height, width, grid):
 
 
 def test_codes_are_those_of_scikit_image():
-    # scikit-image takes neighbours on a circle. Radius 1 has the four beside the pixel, radius √2 the four diagonal
-    # ones; the others of its neighbours lie between pixels and have no counterpart here.
-    grey, codes = grey_and_codes(photo(64, 48))
-    image = grey[1:-1, 1:-1].astype(np.int64)
+    # scikit-image takes neighbors on a circle. Radius 1 has the four beside the pixel, radius √2 the four diagonal
+    # ones; the others of its neighbors lie between pixels and have no counterpart here.
+    gray, codes = gray_and_codes(photo(64, 48))
+    image = gray[1:-1, 1:-1].astype(np.int64)
     beside = local_binary_pattern(image, P=4, R=1).astype(int)
     diagonal = local_binary_pattern(image, P=8, R=np.sqrt(2)).astype(int)
     for bit in range(4):
@@ -90,7 +90,7 @@ def test_the_58_patterns_are_the_uniform_ones_of_scikit_image():
     labels = []
     for code in range(256):
         patch = np.full((3, 3), 100)
-        for bit, place in enumerate(around):  # diagonal neighbours are strong enough to outvote the interpolation
+        for bit, place in enumerate(around):  # diagonal neighbors are strong enough to outvote the interpolation
             patch[place] += (1 if code >> bit & 1 else -1) * (50 if bit % 2 else 1)
         labels.append(int(local_binary_pattern(patch, 8, 1, "nri_uniform")[1, 1]))
     pairs = set(zip(lbp.BIN_OF_CODE.tolist(), labels, strict=True))
@@ -108,7 +108,7 @@ def test_mirror_is_exactly_the_maximum_over_the_image_and_its_mirror_image(heigh
 
 
 @pytest.mark.parametrize(("normalisation", "order"), [("l1", 1), ("l2", 2)])
-def test_cells_are_normalised_as_asked(normalisation, order):
+def test_cells_are_normalized(normalisation, order):
     image = photo(32, 32)[None]
     counts = extractor("lbp", normalisation="none")(image).reshape(25, 58)
     features = extractor("lbp", normalisation=normalisation)(image).reshape(25, 58)
@@ -122,7 +122,7 @@ def test_a_change_of_brightness_and_contrast_changes_nothing():
 
 
 def test_bad_options_are_refused():
-    with pytest.raises(ParameterError, match="lbp: grid must be a whole number of at least 1; got 0"):
+    with pytest.raises(ParameterError, match="lbp: grid must be an integer of at least 1; got 0"):
         extractor("lbp", grid=0)
     with pytest.raises(ParameterError, match=r"normalisation must be one of \('root'.*got 'max'"):
         extractor("lbp", normalisation="max")

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from bitmosaic.errors import FileFormatError, MissingExtraError, MissingFileError, ParameterError
-from bitmosaic.features.onnx import MESSAGES, OnnxExtractor
+from bitmosaic.features.onnx import OnnxExtractor
 from bitmosaic.features.registry import extract, extractor
 
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -70,13 +70,13 @@ def averages(path):
     return write(path, [node], ("n", 3, 7, 7), {"embedding": 2})
 
 
-def normalised(batch):
+def normalized(batch):
     return (batch / 255 - MEAN) / STD
 
 
 def convolved(batch):
     """The average of each map of `convolution`, by plain sums."""
-    pixels = normalised(batch)
+    pixels = normalized(batch)
     windows = np.lib.stride_tricks.sliding_window_view(pixels, (3, 3), axis=(1, 2))  # (n, h, w, 3, 3, 3)
     return np.einsum("nhwcij,ocij->no", windows, WEIGHTS) / (windows.shape[1] * windows.shape[2])
 
@@ -100,12 +100,12 @@ def test_several_models_work_side_by_side_through_the_registry(tmp_path):
     assert views[1].shape == (5, 192)
 
 
-def test_channels_come_first_or_last_as_the_model_has_them(tmp_path):
+def test_channels_are_first_or_last_as_in_the_model(tmp_path):
     batch = images(height=8, width=6)
     first = OnnxExtractor(see_through(tmp_path / "first.onnx", ("n", 3, 8, 6)))(batch)
     last = OnnxExtractor(see_through(tmp_path / "last.onnx", ("n", 8, 6, 3)))(batch)
-    np.testing.assert_allclose(first, normalised(batch).transpose(0, 3, 1, 2).reshape(5, -1), atol=1e-5)
-    np.testing.assert_allclose(last, normalised(batch).reshape(5, -1), atol=1e-5)
+    np.testing.assert_allclose(first, normalized(batch).transpose(0, 3, 1, 2).reshape(5, -1), atol=1e-5)
+    np.testing.assert_allclose(last, normalized(batch).reshape(5, -1), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_channels_come_first_or_last_as_the_model_has_them(tmp_path):
         (("n", "c", 16, 16), False),
     ],
 )
-def test_open_sides_still_tell_the_layout(tmp_path, shape, channels_last):
+def test_the_layout_is_found_with_dynamic_sides(tmp_path, shape, channels_last):
     batch = images(height=16, width=16)
     found = OnnxExtractor(see_through(tmp_path / "m.onnx", shape), size=16)(batch)
-    expected = normalised(batch) if channels_last else normalised(batch).transpose(0, 3, 1, 2)
+    expected = normalized(batch) if channels_last else normalized(batch).transpose(0, 3, 1, 2)
     np.testing.assert_allclose(found, expected.reshape(5, -1), atol=1e-5)
 
 
@@ -168,14 +168,14 @@ def test_size_is_the_models_or_the_given_or_224(tmp_path, shape, size, expected)
 
 def test_a_size_that_the_model_does_not_take_is_refused(tmp_path):
     path = see_through(tmp_path / "m.onnx", ("n", 3, 8, 10))
-    with pytest.raises(ParameterError, match=r"The model takes images of 8 × 10 only; got size=16"):
+    with pytest.raises(ParameterError, match=r"The model takes only images of 8 × 10 pixels; got size=16"):
         OnnxExtractor(path, size=16)
 
 
 @pytest.mark.parametrize("size", [0, (8,), (8, -1), "big", 1.5, (8, 8, 3), True])
-def test_a_size_that_is_none_is_refused(tmp_path, size):
+def test_an_invalid_size_is_refused(tmp_path, size):
     path = see_through(tmp_path / "m.onnx", ("n", 3, "h", "w"))
-    with pytest.raises(ParameterError, match=r"size must be one whole number of at least 1, or height and width; got"):
+    with pytest.raises(ParameterError, match=r"size must be one integer of at least 1, or height and width; got"):
         OnnxExtractor(path, size=size)
 
 
@@ -194,7 +194,7 @@ def test_a_size_that_is_none_is_refused(tmp_path, size):
         ({"mean": "0.1", "std": "0.1"}, {"mean": 0, "std": 1}, lambda pixels: pixels / 255),
     ],
 )
-def test_normalisation_is_the_given_or_the_models(tmp_path, metadata, given, expected):
+def test_normalization_is_the_given_or_the_models(tmp_path, metadata, given, expected):
     path = see_through(tmp_path / "m.onnx", ("n", 8, 8, 3), metadata=metadata)
     batch = images()
     np.testing.assert_allclose(OnnxExtractor(path, **given)(batch), expected(batch).reshape(5, -1), atol=1e-5)
@@ -209,7 +209,7 @@ def test_normalisation_is_the_given_or_the_models(tmp_path, metadata, given, exp
         ({"mean": 0, "std": float("nan")}, "std must be one number or three, one per channel; got nan"),
     ],
 )
-def test_an_impossible_normalisation_is_refused(tmp_path, given, message):
+def test_an_invalid_normalization_is_refused(tmp_path, given, message):
     with pytest.raises(ParameterError, match=message):
         OnnxExtractor(see_through(tmp_path / "m.onnx"), **given)
 
@@ -217,16 +217,16 @@ def test_an_impossible_normalisation_is_refused(tmp_path, given, message):
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"mean": "0.5"}, "must have both of mean and std; only mean is there. Give mean and std"),
+        ({"mean": "0.5"}, "must have both mean and std; it has only mean. Pass mean and std"),
         ({"mean": "half", "std": "1"}, "mean in the metadata of .*m.onnx must be one number or three"),
     ],
 )
-def test_metadata_that_make_no_sense_are_refused(tmp_path, metadata, message):
+def test_invalid_metadata_are_refused(tmp_path, metadata, message):
     with pytest.raises(FileFormatError, match=message):
         OnnxExtractor(see_through(tmp_path / "m.onnx", metadata=metadata))
 
 
-def test_maps_are_averaged_over_the_places(tmp_path):
+def test_maps_are_averaged_over_all_positions(tmp_path):
     path = convolution(tmp_path / "m.onnx")
     batch = images()
     maps = OnnxExtractor(path, size=8, output="maps")
@@ -234,10 +234,10 @@ def test_maps_are_averaged_over_the_places(tmp_path):
     np.testing.assert_allclose(maps(batch), OnnxExtractor(path, size=8)(batch), atol=1e-5)
 
 
-def test_maps_with_channels_last_are_averaged_over_the_places(tmp_path):
+def test_maps_with_channels_last_are_averaged_over_all_positions(tmp_path):
     path = write(tmp_path / "m.onnx", [helper.make_node("Relu", ["images"], ["y"])], ("n", 8, 6, 3), {"y": 4})
     batch = images(height=8, width=6)
-    expected = np.maximum(normalised(batch), 0).mean(axis=(1, 2))
+    expected = np.maximum(normalized(batch), 0).mean(axis=(1, 2))
     np.testing.assert_allclose(OnnxExtractor(path)(batch), expected, atol=1e-5)
 
 
@@ -246,10 +246,10 @@ def test_tokens_give_the_first_one(tmp_path):
     weights = {"shape": np.array([-1, 4, 48])}
     path = write(tmp_path / "m.onnx", [node], ("n", 8, 8, 3), {"tokens": 3}, weights)
     batch = images()
-    np.testing.assert_allclose(OnnxExtractor(path)(batch), normalised(batch).reshape(5, 4, 48)[:, 0], atol=1e-5)
+    np.testing.assert_allclose(OnnxExtractor(path)(batch), normalized(batch).reshape(5, 4, 48)[:, 0], atol=1e-5)
 
 
-def test_an_output_that_is_not_there_is_named(tmp_path):
+def test_a_missing_output_is_named(tmp_path):
     with pytest.raises(ParameterError, match=r"has no output 'logits'; its outputs are maps, embedding"):
         OnnxExtractor(convolution(tmp_path / "m.onnx"), size=8, output="logits")
 
@@ -266,7 +266,7 @@ def test_a_model_of_fixed_batches_takes_any_number_of_images(tmp_path):
     np.testing.assert_allclose(fixed(images(3)), convolved(images(3)), atol=1e-4)
 
 
-def test_an_output_that_sums_up_the_batch_is_passed_over(tmp_path):
+def test_an_output_that_aggregates_the_batch_is_ignored(tmp_path):
     nodes = [
         helper.make_node("Flatten", ["images"], ["pixels"]),
         helper.make_node("ReduceMean", ["pixels"], ["of_all"], axes=[0]),
@@ -274,7 +274,7 @@ def test_an_output_that_sums_up_the_batch_is_passed_over(tmp_path):
     path = write(tmp_path / "m.onnx", nodes, (4, 8, 8, 3), {"of_all": 2, "pixels": 2})
     with pytest.raises(FileFormatError, match=r"one row of numbers per image"):
         OnnxExtractor(path, output="of_all")
-    np.testing.assert_allclose(OnnxExtractor(path)(images()), normalised(images()).reshape(5, -1), atol=1e-5)
+    np.testing.assert_allclose(OnnxExtractor(path)(images()), normalized(images()).reshape(5, -1), atol=1e-5)
 
 
 @pytest.mark.parametrize("model", [attention, averages])
@@ -318,12 +318,12 @@ def test_a_model_of_fixed_batches_takes_whole_batches_of_that_size_only(tmp_path
     np.testing.assert_allclose(OnnxExtractor(path, batch=4)(images(6)), convolved(images(6)), atol=1e-4)
     with pytest.raises(ParameterError, match=r"takes batches of 4 only; got batch=8"):
         OnnxExtractor(path, batch=8)
-    with pytest.raises(ParameterError, match=r"onnx: batch must be a whole number of at least 1; got 0"):
+    with pytest.raises(ParameterError, match=r"onnx: batch must be an integer of at least 1; got 0"):
         OnnxExtractor(path, batch=0)
 
 
 def test_no_threads_are_refused(tmp_path):
-    with pytest.raises(ParameterError, match=r"onnx: n_threads must be a whole number of at least 1; got 0"):
+    with pytest.raises(ParameterError, match=r"onnx: n_threads must be an integer of at least 1; got 0"):
         OnnxExtractor(see_through(tmp_path / "m.onnx"), n_threads=0)
 
 
@@ -331,78 +331,50 @@ def test_no_images_give_no_rows(tmp_path):
     assert OnnxExtractor(convolution(tmp_path / "m.onnx"), size=8)(images(0)).shape == (0, 6)
 
 
-def test_without_onnxruntime_the_error_has_the_cure(tmp_path, monkeypatch):
+def test_without_onnxruntime_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=r"onnx features need onnxruntime: pip install 'bitmosaic\[deep\]'"):
         OnnxExtractor(tmp_path / "m.onnx")
 
 
-def test_a_model_that_is_not_there_is_named(tmp_path):
+def test_a_missing_model_is_named(tmp_path):
     with pytest.raises(MissingFileError, match=r"There is no ONNX model at .*nowhere.onnx"):
         OnnxExtractor(tmp_path / "nowhere.onnx")
 
 
-@pytest.mark.parametrize("content", [b"", b"hello, this is text\n", b"\x00" * 100, b"\xff" * 100, b"\x3a\x7f"])
-def test_a_file_that_is_no_model_is_refused(tmp_path, content):
-    path = tmp_path / "m.onnx"
-    path.write_bytes(content)
-    with pytest.raises(FileFormatError, match=r"m.onnx is not an ONNX model, or was cut"):
-        OnnxExtractor(path)
-
-
-def test_a_model_cut_anywhere_is_refused(tmp_path, capfd):
+@pytest.mark.parametrize("content", [b"", b"hello, this is text\n", "cut"])
+def test_an_invalid_model_file_is_refused_in_one_line(tmp_path, content, capfd):
     path = convolution(tmp_path / "m.onnx")
-    whole = path.read_bytes()
-    graph_ends = len(whole) - 8  # what follows only names the operator sets
-    for length in range(1, graph_ends, 7):
-        path.write_bytes(whole[:length])
-        with pytest.raises(FileFormatError, match=r"is not an ONNX model, or was cut|cannot load"):
-            OnnxExtractor(path)
+    path.write_bytes(path.read_bytes()[:300] if content == "cut" else content)
+    with pytest.raises(FileFormatError, match=r"cannot load .*m.onnx: .* Is it a complete ONNX model") as e:
+        OnnxExtractor(path)
+    assert "\n" not in str(e.value)
     assert capfd.readouterr() == ("", "")
 
 
-def test_weights_in_other_files_are_refused(tmp_path):
-    model = onnx.load(convolution(tmp_path / "m.onnx"))
-    onnx.save(model, tmp_path / "split.onnx", save_as_external_data=True, size_threshold=0, location="weights.bin")
-    with pytest.raises(FileFormatError, match=r"must be in one file; .*split.onnx keeps weights in others"):
-        OnnxExtractor(tmp_path / "split.onnx", size=8)
+def test_a_session_is_opened_once_until_the_file_changes(tmp_path, monkeypatch):
+    import onnxruntime
 
-
-def test_constants_in_other_files_are_refused(tmp_path):
-    value = numpy_helper.from_array(np.array([-1, 192]))
-    value.ClearField("raw_data")
-    value.data_location = TensorProto.EXTERNAL
-    value.external_data.add(key="location", value="/etc/hostname")
-    nodes = [
-        helper.make_node("Constant", [], ["shape"], value=value),
-        helper.make_node("Reshape", ["images", "shape"], ["pixels"]),
-    ]
-    path = tmp_path / "m.onnx"
-    write(path, nodes, ("n", 3, 8, 8), {"pixels": 2})
-    with pytest.raises(FileFormatError, match=r"must be in one file"):
-        OnnxExtractor(path)
-
-
-def test_field_numbers_are_those_of_onnx():
-    protos = {
-        "model": onnx.ModelProto,
-        "graph": onnx.GraphProto,
-        "function": onnx.FunctionProto,
-        "node": onnx.NodeProto,
-        "attribute": onnx.AttributeProto,
-        "sparse tensor": onnx.SparseTensorProto,
-        "tensor": onnx.TensorProto,
-    }
-    name_of = {proto.DESCRIPTOR.full_name: name for name, proto in protos.items()}
-    for name, proto in protos.items():
-        inner = {f.number: name_of.get(f.message_type.full_name) for f in proto.DESCRIPTOR.fields if f.message_type}
-        assert MESSAGES[name] == {number: message for number, message in inner.items() if message}
+    opened = []
+    session = onnxruntime.InferenceSession
+    monkeypatch.setattr(
+        onnxruntime, "InferenceSession", lambda *a, **options: opened.append(a) or session(*a, **options)
+    )
+    path = convolution(tmp_path / "m.onnx")
+    expected = OnnxExtractor(path, size=8)(images())
+    np.testing.assert_array_equal(OnnxExtractor(path, size=8)(images()), expected)
+    assert len(opened) == 1
+    see_through(path)
+    assert OnnxExtractor(path).width == 192
+    assert len(opened) == 2
 
 
 def test_custom_operators_are_refused_in_one_line(tmp_path, capfd):
     node = helper.make_node("Sharpen", ["images"], ["embedding"], domain="my.company")
     path = write(tmp_path / "m.onnx", [node], ("n", 3, 8, 8), {"embedding": 2}, domain="my.company")
-    with pytest.raises(FileFormatError, match=r"cannot load .*Sharpen.* Is it a newer model, or one with custom") as e:
+    with pytest.raises(
+        FileFormatError, match=r"cannot load .*Sharpen.* Is it a complete ONNX model, without custom"
+    ) as e:
         OnnxExtractor(path)
     assert "\n" not in str(e.value)
     assert capfd.readouterr() == ("", "")
@@ -434,10 +406,3 @@ def test_a_model_that_fails_at_a_size_says_so_in_one_line(tmp_path, capfd):
         OnnxExtractor(path, size=9)
     assert "\n" not in str(e.value)
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_name_that_is_no_text_is_a_damaged_file(tmp_path):
-    path = see_through(tmp_path / "model.onnx", shape=("batchsize", 3, 8, 8))
-    path.write_bytes(path.read_bytes().replace(b"batchsize", b"\xff" * 9))
-    with pytest.raises(FileFormatError, match="is damaged: a name in it is no text"):
-        OnnxExtractor(path)

@@ -12,12 +12,12 @@ from bitmosaic.features.wavelet import split
 SHAPES = [(1, 1), (1, 7), (5, 3), (8, 8), (32, 32), (33, 46)]
 
 
-def pictures(n, height, width):
+def random_images(n, height, width):
     return np.stack([data.astronaut()[5 * k : 5 * k + height, 4 * k : 4 * k + width] for k in range(n)])
 
 
-def bands_by_pywavelets(grey):
-    return pywt.dwt2(grey, "haar", mode="symmetric")  # smooth, (down, across, diagonal)
+def bands_by_pywavelets(gray):
+    return pywt.dwt2(gray, "haar", mode="symmetric")  # smooth, (down, across, diagonal)
 
 
 def strengths(band):
@@ -26,14 +26,14 @@ def strengths(band):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_coefficients_agree_with_pywavelets(shape):
-    grey = np.random.default_rng(1).integers(0, 256, shape).astype(np.int32)
-    smooth, details = bands_by_pywavelets(grey)
-    np.testing.assert_allclose(split(grey) / 2, np.stack([smooth, *details]), atol=1e-10)
+    gray = np.random.default_rng(1).integers(0, 256, shape).astype(np.int32)
+    smooth, details = bands_by_pywavelets(gray)
+    np.testing.assert_allclose(split(gray) / 2, np.stack([smooth, *details]), atol=1e-10)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_features_agree_with_a_walk_of_pywavelets_tree(shape):
-    image = pictures(3, *shape)[2]
+    image = random_images(3, *shape)[2]
     nodes = [np.asarray(Image.fromarray(image).convert("L"), np.float64)]
     pyramid, tree = [], []
     for _level in range(3):
@@ -64,7 +64,7 @@ def test_horizontal_stripes_differ_downwards_only():
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_image_has_the_same_features_alone_and_in_any_batch(shape):
-    images = pictures(70, *shape)
+    images = random_images(70, *shape)
     features = extractor("wt")
     together = features(images)
     assert together.dtype == np.float32
@@ -75,7 +75,7 @@ def test_an_image_has_the_same_features_alone_and_in_any_batch(shape):
 
 @pytest.mark.parametrize("shape", [*SHAPES, (31, 24), (24, 31), (10, 12)])
 def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(shape):
-    images = pictures(20, *shape)
+    images = random_images(20, *shape)
     features = extractor("wt")
     expected = np.maximum(features(images), features(images[:, :, ::-1]))
     np.testing.assert_array_equal(extractor("wt", mirror=True)(images), expected)

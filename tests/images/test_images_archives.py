@@ -1,32 +1,29 @@
-"""Archives are read without unpacking, and equal the folder they were made from."""
+"""Archives are read without extracting, and give the same images as the folder they were made from."""
 
 import gzip
 import io
 import lzma
 import os
 import tarfile
-import threading
-import tracemalloc
 import zipfile
 
 import numpy as np
 import pytest
-from image_files import bad_files, encoded, good_files, picture
+from image_files import bad_files, encoded, good_files, sample_image
 
 from bitmosaic.errors import FileFormatError, ImageError, InvalidDataError
 from bitmosaic.images import open_images
-from bitmosaic.images.tars import ForwardStream
 
-PNG = encoded(picture())
+PNG = encoded(sample_image())
 KINDS = ["tar", "tar.xz", "tar.gz", "tar.bz2", "zip"]
 TARS = KINDS[:-1]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     good_files(folder, 150)
-    (folder / "a" / "notes.txt").write_text("no picture")
+    (folder / "a" / "notes.txt").write_text("no image")
     (folder / "a" / "nameless").write_bytes(PNG)
     (folder / "b" / "cut.png").write_bytes(PNG[:200])
     (folder / "b" / "empty.jpg").write_bytes(b"")
@@ -42,7 +39,8 @@ def pack(folder, archive):
             for name in names:
                 packed.write(folder / name, name)
     else:
-        with tarfile.open(archive, f"w:{archive.suffix[1:].replace('tar', '')}") as packed:
+        fast = {".gz": {"compresslevel": 1}, ".bz2": {"compresslevel": 1}, ".xz": {"preset": 0}}.get(archive.suffix, {})
+        with tarfile.open(archive, f"w:{archive.suffix[1:].replace('tar', '')}", **fast) as packed:
             for name in names:
                 packed.add(folder / name, name)
     return archive
@@ -51,7 +49,7 @@ def pack(folder, archive):
 @pytest.fixture(scope="module")
 def archives(folder, tmp_path_factory):
     place = tmp_path_factory.mktemp("archives")
-    return {kind: pack(folder, place / f"pictures.{kind}") for kind in KINDS}
+    return {kind: pack(folder, place / f"images.{kind}") for kind in KINDS}
 
 
 def everything(source, **options):
@@ -64,7 +62,7 @@ def everything(source, **options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_archive_equals_its_folder(archives, folder, kind):
+def test_an_archive_gives_the_same_images_as_its_folder(archives, folder, kind):
     source = open_images(archives[kind])
     assert source.paths == open_images(folder).paths
     assert source.labels().tolist() == open_images(folder).labels().tolist()
@@ -72,7 +70,7 @@ def test_an_archive_equals_its_folder(archives, folder, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_archive_is_told_by_its_content(archives, kind, tmp_path):
+def test_an_archive_is_detected_by_its_content(archives, kind, tmp_path):
     disguised = tmp_path / "archive"
     disguised.write_bytes(archives[kind].read_bytes())
     assert len(open_images(disguised)) == 153
@@ -90,14 +88,15 @@ def test_a_later_start_gives_the_tail_of_a_full_pass(archives, kind, n_threads):
 
 @pytest.mark.parametrize("kind", TARS)
 def test_progress_counts_the_megabytes_of_the_archive_as_they_are_read(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr("bitmosaic.images.tars.megabytes", lambda n_bytes: n_bytes)
-    noise = [encoded(np.random.default_rng(seed).integers(0, 256, (400, 400, 3), dtype=np.uint8)) for seed in range(12)]
+    monkeypatch.setattr("bitmosaic.images.archive.megabytes", lambda n_bytes: n_bytes)
+    monkeypatch.setattr("bitmosaic.images.archive.CHUNK", 2**15)
+    noise = [encoded(np.random.default_rng(seed).integers(0, 256, (100, 100, 3), dtype=np.uint8)) for seed in range(12)]
     for number, content in enumerate(noise):
-        (tmp_path / f"{number}.png").write_bytes(content)  # 5 MB in all, and hardly any smaller when packed
+        (tmp_path / f"{number}.png").write_bytes(content)  # 360 KB in all, noise hardly compresses
     archive = pack(tmp_path, tmp_path / f"noise.{kind}")
     steps = []
     open_images(archive, lambda *step: steps.append(step))
-    assert {stage for stage, _, _ in steps} == {"finding pictures (MB)"}
+    assert {stage for stage, _, _ in steps} == {"finding images (MB)"}
     size = archive.stat().st_size
     assert {total for _, _, total in steps} == {size}
     done = [done for _, done, _ in steps]
@@ -106,33 +105,33 @@ def test_progress_counts_the_megabytes_of_the_archive_as_they_are_read(tmp_path,
     assert any(0 < step < size for step in done)
 
 
-def test_progress_counts_the_files_of_a_zip_and_the_pictures_of_a_folder(archives, folder):
+def test_progress_counts_the_files_of_a_zip_and_the_images_of_a_folder(archives, folder):
     for source, total in ((archives["zip"], 154), (folder, 153)):
         steps = []
         assert len(open_images(source, lambda *step, steps=steps: steps.append(step))) == 153
-        assert steps[-1] == ("finding pictures", total, total)
+        assert steps[-1] == ("finding images", total, total)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_thumbnails_tell_how_many_are_read(archives, kind):
+def test_thumbnails_report_progress(archives, kind):
     steps = []
     assert len(open_images(archives[kind]).thumbnails(range(20, 50), 8, lambda *step: steps.append(step))) == 30
-    assert steps == [("reading pictures", done, 30) for done in (0, 8, 16, 24, 30)]
+    assert steps == [("reading images", done, 30) for done in (0, 8, 16, 24, 30)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_single_pictures_and_several_are_read_by_position(archives, folder, kind):
+def test_single_images_and_several_are_read_by_position(archives, folder, kind):
     source, files = open_images(archives[kind]), open_images(folder)
     np.testing.assert_array_equal(source.read(77), files.read(77))
     many = source.read_many([120, 3, 77])
     assert list(many) == [3, 77, 120]
     np.testing.assert_array_equal(many[3], files.read(3))
-    with pytest.raises(ImageError, match=r"b/cut.png: cut short"):
+    with pytest.raises(ImageError, match=r"b/cut.png: truncated"):
         source.read(source.paths.index("b/cut.png"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_fingerprint_of_a_member_changes_with_its_content_or_date(folder, archives, kind, tmp_path):
+def test_the_signature_of_a_member_changes_with_its_content_or_date(folder, archives, kind, tmp_path):
     before = open_images(archives[kind])
     good_files(tmp_path, 150)
     changed = tmp_path / "a" / "000.png"
@@ -141,16 +140,8 @@ def test_the_fingerprint_of_a_member_changes_with_its_content_or_date(folder, ar
     after = open_images(pack(tmp_path, tmp_path / f"other.{kind}"))
     i = before.paths.index("a/000.png")
     j = after.paths.index("a/000.png")
-    assert before.fingerprint(i) != after.fingerprint(j)
-    assert before.fingerprint(i)[0] == after.fingerprint(j)[0]
-
-
-def test_a_compressed_archive_is_unpacked_by_a_thread_that_ends_with_the_reader(archives):
-    before = threading.active_count()
-    batches = open_images(archives["tar.xz"]).batches(batch_size=8)
-    next(batches)
-    batches.close()
-    assert threading.active_count() == before
+    assert before.image_signature(i) != after.image_signature(j)
+    assert before.image_signature(i)[0] == after.image_signature(j)[0]
 
 
 def test_a_tar_keeps_its_own_order(tmp_path):
@@ -204,7 +195,7 @@ def test_links_and_devices_in_a_tar_are_refused_and_nothing_is_written(tmp_path,
         "hard.png": link,
         "device.png": special_file,
         "pipe.png": special_file,
-        **dict.fromkeys(["../up.png", "/tmp/absolute.png"], "its name leads out of the archive"),
+        **dict.fromkeys(["../up.png", "/tmp/absolute.png"], "its name points outside the archive"),
     }
     assert source.paths[-3:] == ("../up.png", "/tmp/absolute.png", "dot/inside.png")
     assert source.labels()[-3:].tolist() == ["", "tmp", "dot"]
@@ -221,8 +212,8 @@ def test_odd_names_in_a_tar_are_read(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["tar", "tar.xz"])
-def test_of_two_members_with_one_name_the_later_counts(tmp_path, kind):
-    other = picture(5)
+def test_the_last_member_of_a_name_counts(tmp_path, kind):
+    other = sample_image(5)
     source = open_images(make_tar(tmp_path, [("a.png", PNG), ("b.png", PNG), ("a.png", encoded(other))], kind))
     assert source.paths == ("b.png", "a.png")
     np.testing.assert_array_equal(source.read(1), other)
@@ -230,7 +221,7 @@ def test_of_two_members_with_one_name_the_later_counts(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["tar", "tar.xz", "zip"])
 def test_a_member_above_the_largest_size_is_skipped_and_the_next_one_read(tmp_path, kind, monkeypatch):
-    module = "zips" if kind == "zip" else "tars"
+    module = "zip" if kind == "zip" else "tar"
     monkeypatch.setattr(f"bitmosaic.images.{module}.LARGEST_FILE", 3000)
     members = {"a.png": PNG, "bomb.png": bytes(3001), "bomb": b"GIF89a" + bytes(5000), "b.png": PNG}
     if kind == "zip":
@@ -246,7 +237,7 @@ def test_a_member_above_the_largest_size_is_skipped_and_the_next_one_read(tmp_pa
 
 
 def test_pieces_of_large_members_are_small(tmp_path, monkeypatch):
-    monkeypatch.setattr("bitmosaic.images.tars.PIECE_BYTES", 5 * len(PNG))
+    monkeypatch.setattr("bitmosaic.images.archive.PIECE_BYTES", 5 * len(PNG))
     source = open_images(make_tar(tmp_path, [(f"{i}.png", PNG) for i in range(12)]))
     assert [len(piece) for piece in source._pieces(range(12), 64)] == [5, 5, 2]
     assert len(everything(source)) == 12
@@ -260,63 +251,6 @@ def test_a_sparse_member_is_skipped(tmp_path):
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
         archive.addfile(header, io.BytesIO(bytes(512)))
     assert causes(open_images(path)) == {"sparse.png": "stored as a sparse file, which is not supported"}
-
-
-def blocks_of(name, content, kind=tarfile.REGTYPE):
-    """A member of a tar: its header, and what follows it."""
-    header = tarfile.TarInfo(name)
-    header.size, header.type = len(content), kind
-    return header.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % 512)
-
-
-def pax(**says):
-    """Records of an extended header of less than a hundred bytes each."""
-    records = (f" {key.replace('__', '.')}={value}\n" for key, value in says.items())
-    return b"".join(f"{len(record) + 2}{record}".encode() for record in records)
-
-
-def test_the_list_of_the_parts_of_a_sparse_member_is_not_read(tmp_path):
-    says = pax(GNU__sparse__major=1, GNU__sparse__minor=0, GNU__sparse__name="a.png", GNU__sparse__realsize=10)
-    listed = b"9999999999\n" + b"0\n" * 10**7
-    content = blocks_of("x", says, tarfile.XHDTYPE) + blocks_of("a.png", listed) + blocks_of("b.png", PNG)
-    (tmp_path / "made.tar").write_bytes(content)
-    tracemalloc.start()
-    source = open_images(tmp_path / "made.tar")
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 10**7
-    assert causes(source) == {"a.png": "stored as a sparse file, which is not supported"}
-    assert source.paths == ("a.png", "b.png")
-
-
-@pytest.mark.parametrize("n_more", [0, 1, 20_000])
-def test_more_headers_of_a_sparse_member_are_passed_over(tmp_path, n_more):
-    header = bytearray(blocks_of("a.png", b"", tarfile.GNUTYPE_SPARSE))
-    header[124:136], header[482:495] = b"%011o\0" % 512, bytes([n_more > 0]) + b"%011o\0" % 10**6
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    more = bytearray(512)
-    more[:24], more[504] = b"%011o\0" % 512 * 2, 1
-    last = bytes(512) if n_more else b""
-    content = bytes(header) + bytes(more) * (n_more - 1) + last + bytes(512) + blocks_of("b.png", PNG)
-    (tmp_path / "made.tar").write_bytes(content)
-    tracemalloc.start()
-    source = open_images(tmp_path / "made.tar")
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 10**6
-    assert causes(source) == {"a.png": "stored as a sparse file, which is not supported"}
-    assert source.paths == ("a.png", "b.png")
-
-
-def test_headers_that_say_ever_more_about_all_members_are_refused(tmp_path):
-    facts = (
-        blocks_of("x", pax(**{f"key{i}{j}": "value" for j in range(100)}), tarfile.XGLTYPE) + blocks_of(f"{i}.png", PNG)
-        for i in range(20)
-    )
-    (tmp_path / "made.tar").write_bytes(b"".join(facts))
-    with pytest.raises(FileFormatError, match="headers that say too much about members"):
-        open_images(tmp_path / "made.tar")
 
 
 def with_header_size(path, at, size):
@@ -333,7 +267,7 @@ def with_header_size(path, at, size):
 def test_a_negative_size_does_not_loop(tmp_path, size):
     path = make_tar(tmp_path, [("a.png", PNG), ("b.png", PNG)], "tar")
     with_header_size(path, 0, size)
-    with pytest.raises(FileFormatError, match=f"made.tar is cut short or damaged: a header that claims {size} bytes"):
+    with pytest.raises(FileFormatError, match=r"made.tar is truncated or damaged: its members overlap"):
         open_images(path)
 
 
@@ -341,37 +275,21 @@ def test_a_negative_size_in_an_extended_header_does_not_loop(tmp_path):
     header = tarfile.TarInfo("a.png")
     header.pax_headers = {"size": "-1536"}
     path = make_tar(tmp_path, [("first.png", PNG), header, ("b.png", PNG)], "tar", format=tarfile.PAX_FORMAT)
-    with pytest.raises(FileFormatError, match="cut short or damaged: its members overlap"):
+    with pytest.raises(FileFormatError, match="truncated or damaged: its members overlap"):
         open_images(path)
 
 
 @pytest.mark.parametrize("says", [{"size": "-5"}, {"size": "9" * 30}, {"mtime": "inf"}, {"GNU.sparse.map": "x"}])
-def test_an_extended_header_that_makes_no_sense_is_refused(tmp_path, says):
+def test_an_invalid_extended_header_is_refused(tmp_path, says):
     header = tarfile.TarInfo("a.png")
     header.pax_headers = says
     path = make_tar(tmp_path, [header, ("b.png", PNG)], "tar", format=tarfile.PAX_FORMAT)
-    with pytest.raises(FileFormatError, match="cut short or damaged: "):
-        open_images(path)
-
-
-def test_a_thousand_headers_about_one_member_are_refused(tmp_path):
-    header = tarfile.TarInfo("long")
-    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 5
-    block = header.tobuf(tarfile.GNU_FORMAT) + b"name".ljust(512, b"\0")
-    (tmp_path / "chain.tar").write_bytes(block * 5000)
-    with pytest.raises(FileFormatError, match="cut short or damaged: maximum recursion depth"):
-        open_images(tmp_path / "chain.tar")
-
-
-def test_a_giant_extended_header_is_not_read_into_memory(tmp_path):
-    path = make_tar(tmp_path, [("n" * 300 + ".png", PNG)], "tar", format=tarfile.GNU_FORMAT)
-    with_header_size(path, 0, 2**40)
-    with pytest.raises(FileFormatError, match="a header that claims 1099511627776 bytes"):
+    with pytest.raises(FileFormatError, match="truncated or damaged: "):
         open_images(path)
 
 
 @pytest.mark.parametrize("kind", ["tar", "tar.xz"])
-def test_a_damaged_header_in_the_middle_is_not_taken_for_the_end(tmp_path, kind):
+def test_a_damaged_header_in_the_middle_is_not_treated_as_the_end(tmp_path, kind):
     path = make_tar(tmp_path, [("a.png", PNG), ("b.png", PNG)], "tar")
     content = bytearray(path.read_bytes())
     at = content.index(b"b.png")
@@ -380,37 +298,37 @@ def test_a_damaged_header_in_the_middle_is_not_taken_for_the_end(tmp_path, kind)
     if kind == "tar.xz":
         path = tmp_path / "made.tar.xz"
         path.write_bytes(lzma.compress(content))
-    with pytest.raises(FileFormatError, match=r"no valid header where the next member should begin \(bad checksum\)"):
+    with pytest.raises(FileFormatError, match="no valid header where the next member should begin"):
         open_images(path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_an_archive_that_is_cut_short_is_refused(archives, tmp_path, kind, share):
+def test_a_truncated_archive_is_refused(archives, tmp_path, kind, share):
     content = archives[kind].read_bytes()
     path = tmp_path / f"cut.{kind}"
     path.write_bytes(content[: int(len(content) * share)])
     with pytest.raises(
-        FileFormatError, match=rf"must be whole to be read; .*cut.{kind} is cut short or damaged: .+ Get"
+        FileFormatError, match=rf"cut.{kind} is truncated or damaged: .+ Download or copy the archive again"
     ):
         open_images(path)
 
 
-def test_a_compressed_file_that_is_no_archive_is_refused(tmp_path):
+def test_a_compressed_file_that_is_not_an_archive_is_refused(tmp_path):
     (tmp_path / "letter.gz").write_bytes(gzip.compress(b"Dear diary" * 1000))
-    with pytest.raises(FileFormatError, match=r"letter.gz is cut short or damaged: no valid header"):
+    with pytest.raises(FileFormatError, match=r"letter.gz is truncated or damaged: "):
         open_images(tmp_path / "letter.gz")
 
 
 @pytest.mark.parametrize("kind", ["tar", "tar.gz", "zip"])
-def test_an_archive_without_pictures_is_refused(tmp_path, kind):
+def test_an_archive_without_images_is_refused(tmp_path, kind):
     path = tmp_path / f"made.{kind}"
     if kind == "zip":
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("notes.txt", "hello")
     else:
         make_tar(tmp_path, [("notes.txt", b"hello")], kind)
-    with pytest.raises(InvalidDataError, match=rf"no pictures found in .*made.{kind}; looked for JPEG"):
+    with pytest.raises(InvalidDataError, match=rf"No images found in .*made.{kind}; looked for JPEG"):
         open_images(path)
 
 
@@ -418,8 +336,8 @@ def test_an_archive_without_pictures_is_refused(tmp_path, kind):
 def test_a_tar_that_changes_after_listing_is_not_misread(tmp_path, kind):
     path = make_tar(tmp_path, [("a.png", PNG), ("b.png", PNG)], kind)
     source = open_images(path)
-    make_tar(tmp_path, [("other.png", encoded(picture(3, 50, 50)))], kind)
-    with pytest.raises(FileFormatError, match=rf"must stay as it is while it is read; .*made.{kind} no longer is what"):
+    make_tar(tmp_path, [("other.png", encoded(sample_image(3, 50, 50)))], kind)
+    with pytest.raises(FileFormatError, match=rf"made.{kind} changed while it was read: "):
         list(source.batches())
     path.unlink()
     with pytest.raises(FileFormatError, match="No such file"):
@@ -444,7 +362,7 @@ def test_links_and_devices_in_a_zip_are_refused(tmp_path):
     assert causes(source) == {
         "link.png": "a link inside an archive is not followed",
         "device.png": "not a regular file",
-        "../up.png": "its name leads out of the archive",
+        "../up.png": "its name points outside the archive",
     }
 
 
@@ -466,7 +384,7 @@ def test_a_damaged_member_of_a_zip_is_skipped(tmp_path):
     assert causes(open_images(path)) == {"a.png": "damaged: Bad CRC-32 for file 'a.png'"}
 
 
-def test_a_zip_member_that_lies_about_its_size_is_not_unpacked_further(tmp_path):
+def test_a_zip_member_is_not_decompressed_beyond_its_stated_size(tmp_path):
     path = zipped(tmp_path, ("bomb.png", bytes(10**6)), ("a.png", PNG), compression=zipfile.ZIP_DEFLATED)
     lie = path.read_bytes().replace((10**6).to_bytes(4, "little"), (100).to_bytes(4, "little"))
     path.write_bytes(lie)
@@ -481,11 +399,11 @@ def test_an_unknown_compression_in_a_zip_is_skipped(tmp_path):
     content[content.index(b"PK\x01\x02") + 10] = 99
     content[content.index(b"PK\x03\x04") + 8] = 99
     path.write_bytes(content)
-    assert causes(open_images(path)) == {"a.png": "packed by another method than deflate"}
+    assert causes(open_images(path)) == {"a.png": "compressed by a method other than deflate"}
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_what_python_would_unpack_at_once_is_not_unpacked_at_all(tmp_path, method, monkeypatch):
+def test_methods_that_python_decompresses_without_a_limit_are_refused(tmp_path, method, monkeypatch):
     path = zipped(tmp_path, ("bomb.png", bytes(10**6)), ("nameless", bytes(10**6)), compression=method)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("a.png", PNG, zipfile.ZIP_DEFLATED)
@@ -493,7 +411,7 @@ def test_what_python_would_unpack_at_once_is_not_unpacked_at_all(tmp_path, metho
     source = open_images(path)
     assert (source.paths, causes(source)) == (
         ("bomb.png", "a.png"),
-        {"bomb.png": "packed by another method than deflate"},
+        {"bomb.png": "compressed by a method other than deflate"},
     )
 
 
@@ -513,19 +431,3 @@ def test_bad_files_have_the_same_causes_inside_an_archive(tmp_path, kind):
     archive = pack(tmp_path / "bad", tmp_path / f"bad.{kind}")
     assert len(causes(open_images(archive))) == 26
     assert causes(open_images(archive)) == causes(open_images(tmp_path / "bad"))
-
-
-def test_a_forward_stream_reads_like_the_file_it_unpacks():
-    data = np.random.default_rng(0).bytes(3 * 2**20 + 12345)
-    stream = ForwardStream(io.BytesIO(data))
-    assert stream.read(10) == data[:10]
-    stream.seek(2**20 - 5)
-    assert stream.read(10) == data[2**20 - 5 : 2**20 + 5]
-    assert stream.tell() == 2**20 + 5
-    assert stream.read(2**21) == data[2**20 + 5 : 3 * 2**20 + 5]
-    with pytest.raises(tarfile.ReadError, match="overlap"):
-        stream.seek(5)
-    stream.seek(10**9)
-    assert stream.tell() == len(data)
-    assert stream.read(1) == b""
-    stream.close()

@@ -1,4 +1,4 @@
-"""A bad file never stops a run: it is set aside with a cause that a person understands."""
+"""A bad file never stops a run: it is skipped with a cause that a user understands."""
 
 import os
 import threading
@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from image_files import bad_files, encoded, good_files, picture
+from image_files import bad_files, encoded, good_files, sample_image
 from PIL import Image
 
 from bitmosaic.errors import BitmosaicError, ImageError
@@ -47,26 +47,26 @@ def test_every_cause_is_one_line_without_addresses(tmp_path):
 
 
 @pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM"])
-def test_a_file_cut_anywhere_is_bad_or_whole_and_never_an_accident(file_format, tmp_path):
-    content = encoded(picture(0, 12, 12), file_format)
+def test_a_file_truncated_anywhere_is_read_or_skipped_with_a_known_cause(file_format, tmp_path):
+    content = encoded(sample_image(0, 12, 12), file_format)
     paths = []
     for length in range(0, len(content), 7):
         paths.append(tmp_path / f"{length}.bin")
         paths[-1].write_bytes(content[:length])
     _, causes = read_all(open_images(paths))
-    # A file may do without its last few bytes, which hold no pixels.
+    # The last few bytes hold no pixels, so some formats decode without them.
     assert len(causes) >= len(paths) - 20
     assert set(causes.values()) <= {
-        *("empty file", "not an image", "cut short"),
+        *("empty file", "not an image", "truncated"),
         *(cause for cause in causes.values() if cause.startswith("damaged: ")),
     }
-    assert list(causes.values()).count("cut short") >= len(causes) * 0.6
+    assert list(causes.values()).count("truncated") >= len(causes) * 0.6
 
 
 @pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM"])
-def test_flipped_bytes_give_a_picture_or_a_cause(file_format, tmp_path, capfd):
+def test_flipped_bytes_give_an_image_or_a_cause(file_format, tmp_path, capfd):
     rng = np.random.default_rng(0)
-    content = np.frombuffer(encoded(picture(0, 12, 12), file_format), dtype=np.uint8)
+    content = np.frombuffer(encoded(sample_image(0, 12, 12), file_format), dtype=np.uint8)
     paths = []
     for i in range(150):
         damaged = content.copy()
@@ -83,7 +83,9 @@ def test_strict_stops_at_the_first_bad_file_and_names_it(tmp_path):
     good_files(tmp_path, 5)
     (tmp_path / "b" / "000.jpg").write_bytes(b"")
     (tmp_path / "b" / "zzz.jpg").write_bytes(b"hello")
-    with pytest.raises(ImageError, match=r"^Cannot read the picture b/000.jpg: empty file\. Mend or remove it, or do"):
+    with pytest.raises(
+        ImageError, match=r"^Cannot read the image b/000.jpg: empty file\. Repair or remove it, or leave"
+    ):
         list(open_images(tmp_path).batches(strict=True))
     assert issubclass(ImageError, BitmosaicError)
     assert issubclass(ImageError, ValueError)
@@ -109,7 +111,7 @@ def test_a_file_that_vanishes_while_running_is_skipped(tmp_path):
 
 
 def test_a_folder_and_a_missing_file_in_a_list_are_skipped(tmp_path):
-    (tmp_path / "good.png").write_bytes(encoded(picture()))
+    (tmp_path / "good.png").write_bytes(encoded(sample_image()))
     paths = [tmp_path / "none.png", tmp_path, tmp_path / "good.png", tmp_path / "good.png" / "x.png", "nul\0.png"]
     (batch,) = open_images(paths).batches()
     assert batch.positions.tolist() == [2]
@@ -118,11 +120,11 @@ def test_a_folder_and_a_missing_file_in_a_list_are_skipped(tmp_path):
 
 
 def test_a_file_that_may_not_be_read_says_permission_denied(tmp_path, monkeypatch):
-    (tmp_path / "secret.png").write_bytes(encoded(picture()))
+    (tmp_path / "secret.png").write_bytes(encoded(sample_image()))
     (tmp_path / "secret.png").chmod(0)
-    if os.access(tmp_path / "secret.png", os.R_OK):  # the administrator may read everything
+    if os.access(tmp_path / "secret.png", os.R_OK):  # root can read everything
 
-        def deny(*_):
+        def deny(*_, **options):
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr("builtins.open", deny)
@@ -130,10 +132,10 @@ def test_a_file_that_may_not_be_read_says_permission_denied(tmp_path, monkeypatc
     assert batch.skipped[0][1].cause == "permission denied"
 
 
-def test_the_pixel_limit_of_pillow_is_kept_also_where_pillow_only_warns(tmp_path, monkeypatch):
+def test_the_pixel_limit_applies_also_where_pillow_only_warns(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     path = tmp_path / "large.png"
-    path.write_bytes(encoded(picture(0, 12, 12)))
+    path.write_bytes(encoded(sample_image(0, 12, 12)))
     _, causes = read_all(open_images([path]))
     assert causes[str(path)] == "decompression bomb: 12×12 pixels exceed the limit of 100"
 
@@ -142,9 +144,9 @@ def test_small_jpegs_keep_the_pixel_limit_too(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)
     with (
         decoding.quiet_pillow(),
-        pytest.raises(decoding.BadPictureError, match="bomb: 32×24 pixels exceed the limit of 500"),
+        pytest.raises(decoding.BadImageError, match="bomb: 32×24 pixels exceed the limit of 500"),
     ):
-        decoding.decode(encoded(picture(), "JPEG"))
+        decoding.decode(encoded(sample_image(), "JPEG"))
 
 
 def test_a_file_too_large_for_the_memory_is_skipped(tmp_path, monkeypatch):
@@ -152,18 +154,18 @@ def test_a_file_too_large_for_the_memory_is_skipped(tmp_path, monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(decoding, "_upright", exhausted)
-    (tmp_path / "a.png").write_bytes(encoded(picture()))
+    (tmp_path / "a.png").write_bytes(encoded(sample_image()))
     _, causes = read_all(open_images(tmp_path))
     assert causes == {"a.png": "too large for the memory of this machine"}
 
 
-def test_an_error_of_the_disk_keeps_its_words():
+def test_a_disk_error_keeps_its_message():
     assert cause_of(OSError(5, "Input/output error")) == "cannot be read: Input/output error"
     assert cause_of(RuntimeError("odd")) == "cannot be read: odd"
     assert cause_of(KeyError(), b"GIF89a;") == "damaged: KeyError"
 
 
-def test_threads_that_overlap_leave_the_rules_for_warnings_as_they_were(tmp_path):
+def test_concurrent_readers_restore_the_warning_filters(tmp_path):
     bad_files(tmp_path)
     rules = list(warnings.filters)
     threads = [threading.Thread(target=read_all, args=[open_images(tmp_path)]) for _ in range(4)]

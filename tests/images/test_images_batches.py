@@ -1,10 +1,10 @@
 """Batches come in order, the same for any number of threads, from any start, in bounded memory."""
 
-import threading
+import time
 
 import numpy as np
 import pytest
-from image_files import encoded, good_files, picture
+from image_files import encoded, good_files, sample_image
 
 from bitmosaic.errors import ImageError, ParameterError
 from bitmosaic.images import open_images
@@ -13,9 +13,9 @@ from bitmosaic.images.files import FileSource
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     for i in range(200):
-        (folder / f"{i:03}.png").write_bytes(encoded(picture(i, 9 + i % 5, 11)) if i % 17 else b"")
+        (folder / f"{i:03}.png").write_bytes(encoded(sample_image(i, 9 + i % 5, 11)) if i % 17 else b"")
     return folder
 
 
@@ -28,7 +28,7 @@ def flat(batches):
     return everything
 
 
-def test_batches_hold_neighbours_with_good_and_bad_counted_together(folder):
+def test_batches_hold_consecutive_images_and_count_bad_ones(folder):
     batches = list(open_images(folder).batches(batch_size=30))
     assert [len(batch.images) + len(batch.skipped) for batch in batches] == [30] * 6 + [20]
     assert batches[0].positions.dtype == np.int64
@@ -49,18 +49,22 @@ def test_a_later_start_gives_the_tail_of_a_full_pass(folder, start):
     assert flat(source.batches(start=start)) == flat(source.batches())[start:]
 
 
-def test_a_batch_may_hold_no_picture_at_all(folder):
+def test_a_batch_may_hold_no_image_at_all(folder):
     batch = next(open_images(folder).batches(batch_size=1))
     assert batch.images == []
     assert batch.positions.shape == (0,)
 
 
-def test_the_threads_are_gone_when_a_reader_stops_early(folder):
-    before = threading.active_count()
-    batches = open_images(folder).batches(batch_size=8, n_threads=3)
+def test_no_image_is_decoded_after_the_reader_stops_early(folder, monkeypatch):
+    source, decoded = open_images(folder), []
+    image = source._image
+    monkeypatch.setattr(source, "_image", lambda i, *rest: decoded.append(i) or image(i, *rest))
+    batches = source.batches(batch_size=8, n_threads=3)
     next(batches)
     batches.close()
-    assert threading.active_count() == before
+    n_decoded = len(decoded)
+    time.sleep(0.05)
+    assert len(decoded) == n_decoded < len(source)
 
 
 def test_only_a_few_pieces_are_read_ahead(folder, monkeypatch):
@@ -77,20 +81,20 @@ def test_only_a_few_pieces_are_read_ahead(folder, monkeypatch):
     assert sorted(read) == list(range(200))
 
 
-def test_single_pictures_are_read_in_full_size(tmp_path):
+def test_single_images_are_read_in_full_size(tmp_path):
     shown = good_files(tmp_path, 9)
     (tmp_path / "z.jpg").write_bytes(b"nothing")
-    (tmp_path / "large.png").write_bytes(encoded(picture(0, 300, 200)))
+    (tmp_path / "large.png").write_bytes(encoded(sample_image(0, 300, 200)))
     source = open_images(tmp_path)
     for i, expected in enumerate(shown.values()):
         np.testing.assert_array_equal(source.read(i), expected)
     assert source.read(9).shape == (300, 200, 3)
     assert source.read(9, max_side=64).shape == (64, 64, 3)
-    with pytest.raises(ImageError, match=r"Cannot read the picture z.jpg: not an image\. It may have changed"):
+    with pytest.raises(ImageError, match=r"Cannot read the image z.jpg: not an image\. It may have changed"):
         source.read(10)
 
 
-def test_many_pictures_are_read_by_position_and_bad_ones_left_out(tmp_path):
+def test_many_images_are_read_by_position_and_bad_ones_left_out(tmp_path):
     shown = list(good_files(tmp_path, 9).values())
     (tmp_path / "z.jpg").write_bytes(b"nothing")
     read = open_images(tmp_path).read_many(np.array([9, 5, 2, 5]))
@@ -103,7 +107,7 @@ def test_bad_parameters_are_refused_at_once(folder):
     source = open_images(folder)
     with pytest.raises(ParameterError, match="batch_size must be at least 1; got 0"):
         source.batches(batch_size=0)
-    with pytest.raises(ParameterError, match="start must be from 0 to 200, the number of pictures; got 201"):
+    with pytest.raises(ParameterError, match="start must be from 0 to 200, the number of images; got 201"):
         source.batches(start=201)
     with pytest.raises(ParameterError, match="max_side must be at least 1, or None to keep every size; got 0"):
         source.batches(max_side=0)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from image_files import SUFFIXES, encoded, good_files, picture
+from image_files import SUFFIXES, encoded, good_files, sample_image
 
 from bitmosaic.errors import DataTypeError, FileFormatError, InvalidDataError, MissingFileError
 from bitmosaic.images import display_path, open_images
 
-PNG = encoded(picture())
+PNG = encoded(sample_image())
 
 
 def put(folder: Path, *paths: str, content: bytes = PNG) -> None:
@@ -19,10 +19,10 @@ def put(folder: Path, *paths: str, content: bytes = PNG) -> None:
         (folder / path).write_bytes(content)
 
 
-def test_pictures_are_found_by_content_whatever_they_are_called(tmp_path):
+def test_images_are_found_by_content_under_any_name(tmp_path):
     for file_format in SUFFIXES:
-        (tmp_path / f"{file_format}.dat").write_bytes(encoded(picture(), file_format))
-        (tmp_path / f"{file_format}-bare").write_bytes(encoded(picture(), file_format))
+        (tmp_path / f"{file_format}.dat").write_bytes(encoded(sample_image(), file_format))
+        (tmp_path / f"{file_format}-bare").write_bytes(encoded(sample_image(), file_format))
     put(tmp_path, "a-png-called.jpg")
     source = open_images(tmp_path)
     assert len(source) == 2 * len(SUFFIXES) + 1
@@ -30,7 +30,7 @@ def test_pictures_are_found_by_content_whatever_they_are_called(tmp_path):
     assert not batch.skipped
 
 
-def test_files_that_are_no_pictures_are_left_out_in_silence(tmp_path):
+def test_files_that_are_not_images_are_ignored(tmp_path):
     put(tmp_path, "a.png")
     put(tmp_path, "notes.txt", content=b"BMW, P5 and other words")
     put(tmp_path, "Thumbs.db", content=b"\xd0\xcf\x11\xe0")
@@ -43,7 +43,7 @@ def test_files_that_are_no_pictures_are_left_out_in_silence(tmp_path):
     assert open_images(tmp_path).paths == ("a.png",)
 
 
-def test_nobody_waits_for_a_pipe_that_is_called_like_a_manifest(tmp_path):
+def test_a_pipe_named_like_a_manifest_does_not_block(tmp_path):
     put(tmp_path, "folder/a.png")
     os.mkfifo(tmp_path / "folder" / "manifest.json")
     assert open_images(tmp_path).paths == ("folder/a.png",)
@@ -100,15 +100,18 @@ def test_loops_of_links_end_and_no_folder_is_read_twice(tmp_path):
 
 def test_a_folder_below_that_may_not_be_read_is_reported(tmp_path, monkeypatch):
     put(tmp_path, "a.png", "secret/b.png")
-    scan, access = os.scandir, os.access
+    scan, open_file = os.scandir, os.open
 
-    def guarded(place):
-        if str(place).endswith("secret"):
-            raise PermissionError(13, "Permission denied")
-        return scan(place)
+    def guarded(function):
+        def call(place, *options):
+            if str(place).endswith("secret"):
+                raise PermissionError(13, "Permission denied")
+            return function(place, *options)
 
-    monkeypatch.setattr(os, "scandir", guarded)
-    monkeypatch.setattr(os, "access", lambda place, mode: not str(place).endswith("secret") and access(place, mode))
+        return call
+
+    monkeypatch.setattr(os, "scandir", guarded(scan))
+    monkeypatch.setattr(os, "open", guarded(open_file))
     source = open_images(tmp_path)
     assert source.paths == ("a.png", "secret")
     (batch,) = source.batches()
@@ -121,18 +124,32 @@ def test_labels_are_the_names_of_the_folders(tmp_path):
     assert labels == {"top.png": "", "train/cat/1.png": "cat", "test/dog/2.png": "dog", "cat/3.png": "cat"}
 
 
-def test_the_fingerprint_of_a_file_changes_with_it(tmp_path):
+def test_the_signature_of_a_file_changes_with_it(tmp_path):
     put(tmp_path, "a.png", "b.png")
-    source = open_images(tmp_path)
-    before = [source.fingerprint(i) for i in range(2)]
+    before = open_images(tmp_path).image_signature(0)
+    assert before[0] == len(PNG)
+    assert open_images([tmp_path / "a.png"]).image_signature(0) == before
     put(tmp_path, "a.png", content=PNG + b"\0")
-    (tmp_path / "b.png").unlink()
-    assert before[0][0] == len(PNG)
-    assert source.fingerprint(0) != before[0]
-    assert source.fingerprint(1) == (-1, -1)
+    assert open_images(tmp_path).image_signature(0) != before
+    assert open_images([tmp_path / "gone.png"]).image_signature(0) == (-1, -1)
 
 
-def test_a_list_keeps_its_order_and_its_repetitions(tmp_path):
+@pytest.mark.parametrize("kind", ["folder", "list"])
+def test_each_file_is_stated_once(tmp_path, kind, monkeypatch):
+    put(tmp_path, "a.png", "b.png")
+    looked_up = []
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", lambda place, **options: looked_up.append(str(place)) or stat(place, **options))
+    source = open_images(tmp_path if kind == "folder" else [tmp_path / "a.png", tmp_path / "b.png"])
+    for _ in range(2):
+        assert [source.image_signature(i)[0] for i in range(2)] == [len(PNG)] * 2
+        assert len(source.read_many(range(2))) == 2
+    # The listing of a folder gives the sizes and dates of its files.
+    names = [place for place in looked_up if place.endswith(".png")]
+    assert len(names) == (0 if kind == "folder" else 2)
+
+
+def test_a_list_keeps_its_order_and_repeated_paths(tmp_path):
     put(tmp_path, "a.png", "b.png")
     paths = [tmp_path / "b.png", str(tmp_path / "a.png"), os.fsencode(tmp_path / "b.png")]
     source = open_images(paths)
@@ -142,7 +159,7 @@ def test_a_list_keeps_its_order_and_its_repetitions(tmp_path):
     assert batch.positions.tolist() == [0, 1, 2]
 
 
-def test_a_text_file_lists_a_path_a_line_counted_from_its_folder(tmp_path):
+def test_a_text_file_lists_one_path_per_line_relative_to_its_folder(tmp_path):
     shown = good_files(tmp_path, 4)
     lines = [*shown, "", str(tmp_path / "a/000.png")]
     (tmp_path / "list.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
@@ -154,17 +171,17 @@ def test_a_text_file_lists_a_path_a_line_counted_from_its_folder(tmp_path):
     assert len(batch.images) == 5
 
 
-def test_a_list_between_nul_bytes_may_hold_newlines(tmp_path):
+def test_a_list_separated_by_nul_bytes_may_contain_newlines(tmp_path):
     put(tmp_path, "two\nlines.png", "b.png")
     (tmp_path / "list.txt").write_bytes(b"two\nlines.png\0b.png\0")
     assert open_images(tmp_path / "list.txt").paths == ("two\nlines.png", "b.png")
 
 
-def test_one_picture_is_a_source_of_one(tmp_path):
+def test_a_single_image_file_is_a_source(tmp_path):
     put(tmp_path, "a.png")
     source = open_images(tmp_path / "a.png")
     assert source.paths == (str(tmp_path / "a.png"),)
-    np.testing.assert_array_equal(source.read(0), picture())
+    np.testing.assert_array_equal(source.read(0), sample_image())
     put(tmp_path, "bad.jpg", content=b"")
     (batch,) = open_images(tmp_path / "bad.jpg").batches()
     assert batch.skipped[0][1].cause == "empty file"
@@ -174,27 +191,27 @@ def test_a_source_is_returned_as_it_is(tmp_path):
     put(tmp_path, "a.png")
     source = open_images(tmp_path)
     assert open_images(source) is source
-    assert repr(source) == f"<FolderSource {tmp_path}: 1 pictures>"
+    assert repr(source) == f"<FolderSource {tmp_path}: 1 images>"
 
 
-def test_a_folder_without_pictures_is_refused(tmp_path):
+def test_a_folder_without_images_is_refused(tmp_path):
     put(tmp_path, "notes.txt", content=b"hello")
     looked_for = "looked for JPEG, PNG, WebP, BMP, TIFF, GIF, PPM/PGM"
-    with pytest.raises(InvalidDataError, match=f"no pictures found in {tmp_path}; {looked_for}"):
+    with pytest.raises(InvalidDataError, match=f"No images found in {tmp_path}; {looked_for}"):
         open_images(tmp_path)
 
 
-def test_what_does_not_exist_is_refused(tmp_path):
-    with pytest.raises(MissingFileError, match=f"Pictures come from a folder, .*; there is nothing at {tmp_path}/none"):
+def test_a_missing_path_is_refused(tmp_path):
+    with pytest.raises(MissingFileError, match=f"Images come from a folder, .*; there is nothing at {tmp_path}/none"):
         open_images(tmp_path / "none")
     with pytest.raises(MissingFileError, match="there is nothing at"):
         open_images("nul\0byte")
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.pdf", b"%PDF-1.4"), ("empty", b""), ("a.csv", b"path\na.png\n")])
-def test_a_file_that_is_no_source_is_refused(tmp_path, name, content):
+def test_a_file_of_another_kind_is_refused(tmp_path, name, content):
     put(tmp_path, name, content=content)
-    with pytest.raises(FileFormatError, match=f"{name} is none of these, by its first bytes"):
+    with pytest.raises(FileFormatError, match=f"{name} is none of these, judging by its first bytes"):
         open_images(tmp_path / name)
 
 
@@ -209,18 +226,18 @@ def test_a_folder_that_may_not_be_read_is_refused(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "scandir", deny)
-    with pytest.raises(FileFormatError, match="may not be read: permission denied"):
+    with pytest.raises(FileFormatError, match="cannot be read: permission denied"):
         open_images(tmp_path)
 
 
-def test_empty_lists_and_strange_things_are_refused(tmp_path):
-    with pytest.raises(InvalidDataError, match="must name one at least; the list is empty"):
+def test_empty_lists_and_unsupported_types_are_refused(tmp_path):
+    with pytest.raises(InvalidDataError, match="needs at least one path; the list is empty"):
         open_images([])
     put(tmp_path, "list.txt", content=b"\n\n")
     with pytest.raises(InvalidDataError, match=r"list.txt is empty"):
         open_images(tmp_path / "list.txt")
     with pytest.raises(DataTypeError, match=r"got a list with a ndarray in it. Stack arrays with np.stack"):
-        open_images([picture()])
+        open_images([sample_image()])
     with pytest.raises(DataTypeError, match="got a int"):
         open_images(7)
     with pytest.raises(DataTypeError, match="got a NoneType"):

@@ -1,18 +1,17 @@
-"""Blocks of embeddings: the same bits however they are read, kept or computed; and the scan that comes first."""
+"""Blocks of embeddings: bitwise identical however they are read, cached or computed; and the first scan."""
 
 import literal
 import numpy as np
 import pytest
 
 from bitmosaic import HSIC
-from bitmosaic.codes import unpack
-from bitmosaic.embedding import Embedding, fit_embedding, normalisation
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.solver.blocks import Blocks, consecutive, own_grams
+from bitmosaic.hamming.codes import unpack
+from bitmosaic.io.threads import single_threaded_blas
+from bitmosaic.solver.blocks import Blocks, Sums, consecutive, own_grams
+from bitmosaic.solver.embedding import Embedding, fit_embedding, normalization
 from bitmosaic.solver.loop import encode
 from bitmosaic.solver.scan import ROWS_PER_BLOCK, rows_per_block, scan
-from bitmosaic.solver.sums import Sums
-from bitmosaic.threads import single_threaded_blas
 from bitmosaic.views import Views
 
 
@@ -27,7 +26,7 @@ def views_of(*arrays):
 
 
 def embedding(rng, d, l):
-    """Anchors, scale and mean at random; γ such that similarities are neither 0 nor 1."""
+    """Random anchors, scale and mean; γ such that similarities are neither 0 nor 1."""
     return Embedding(
         rng.normal(size=d),
         rng.uniform(0.5, 2, d).astype(np.float32),
@@ -38,9 +37,9 @@ def embedding(rng, d, l):
     )
 
 
-def uncentred(rng, d, l):
+def uncentered(rng, d, l):
     blank = embedding(rng, d, l)
-    return blank.centred(np.zeros(l))
+    return blank.centered(np.zeros(l))
 
 
 # ---- the embedding of a row
@@ -64,12 +63,12 @@ def test_missing_rows_are_zero():
     assert Z.shape == (70, 5)
     np.testing.assert_array_equal(np.flatnonzero(missing), [0, 33, 69])
     np.testing.assert_array_equal(Z[missing], 0)
-    np.testing.assert_array_equal(e.normalise(X)[0][missing], 0)
+    np.testing.assert_array_equal(e.normalize(X)[0][missing], 0)
     assert (Z[~missing] != 0).all()
     assert np.isnan(X[0]).all()  # the input is not written into
 
 
-def test_a_row_that_is_far_from_everything_is_like_no_anchor():
+def test_a_distant_row_is_similar_to_no_anchor():
     e = embedding(np.random.default_rng(0), 3, 5)
     Z, _ = e(np.full((2, 3), [[3e38], [-3e38]], np.float32))
     np.testing.assert_array_equal(Z, np.tile(-e.mean, (2, 1)))
@@ -115,7 +114,7 @@ def test_the_kernel_width_is_twice_the_mean_distance_to_the_nearest_other_anchor
     anchors, probes = X[:10], X[5:30]
     own = np.array([*range(5, 10), *[-1] * 20])
     e = fit_embedding(
-        normalisation(np.full(4, 0.5), np.full(4, 2, np.float32)),
+        normalization(np.full(4, 0.5), np.full(4, 2, np.float32)),
         anchors,
         [(probes[:3], own[:3]), (probes[3:], own[3:])],
         1.5,
@@ -128,9 +127,9 @@ def test_the_kernel_width_is_twice_the_mean_distance_to_the_nearest_other_anchor
     np.testing.assert_allclose(e.anchors, 2 * (anchors - 0.5), rtol=1e-6)
 
 
-def test_the_kernel_reaches_the_samples_at_the_edge():
+def test_the_kernel_width_covers_outlying_samples():
     X = np.array([[0.0], [1.0], [1.5], [0.5], [9.0]], np.float32)
-    args = normalisation(np.zeros(1), np.ones(1, np.float32)), X[:2], [(X[2:], np.full(3, -1))], 1.5
+    args = normalization(np.zeros(1), np.ones(1, np.float32)), X[:2], [(X[2:], np.full(3, -1))], 1.5
     near = fit_embedding(*args, reach=0.1)  # half the probes have an anchor within 0.5; twice the mean is 6
     assert near.gamma == fit_embedding(*args).gamma == pytest.approx(2 * (1.5 * 6) ** 2)
     assert fit_embedding(*args, reach=1.0).gamma == pytest.approx(2 * (1.5 * 8) ** 2)
@@ -141,20 +140,20 @@ def test_a_rooted_embedding_is_that_of_the_roots():
     X = rng.gamma(1, 5, size=(60, 3)).astype(np.float32)
     probes = [np.full(40, -1)]
     facts = np.sqrt(X).mean(0, dtype=np.float64), np.ones(3, np.float32)
-    rooted = fit_embedding(normalisation(*facts, root=True), X[:20], [(X[20:], *probes)], 1.0)
-    plain = fit_embedding(normalisation(*facts), np.sqrt(X[:20]), [(np.sqrt(X[20:]), *probes)], 1.0)
+    rooted = fit_embedding(normalization(*facts, root=True), X[:20], [(X[20:], *probes)], 1.0)
+    plain = fit_embedding(normalization(*facts), np.sqrt(X[:20]), [(np.sqrt(X[20:]), *probes)], 1.0)
     assert rooted.gamma == pytest.approx(plain.gamma)
     np.testing.assert_allclose(rooted(X)[0], plain(np.sqrt(X))[0], atol=1e-6)
     new = np.array([[4, -9, np.nan], [np.nan] * 3], np.float32)[:, :3]
     new[0, 2] = 0
-    rows, missing = rooted.normalise(new)
+    rows, missing = rooted.normalize(new)
     np.testing.assert_allclose(rows[0], np.array([2, -3, 0]) - facts[0], rtol=1e-5)
     np.testing.assert_array_equal(missing, [False, True])
 
 
-def test_rows_that_are_all_the_same_have_some_kernel_width():
+def test_identical_rows_get_a_kernel_width():
     X = np.ones((5, 2), np.float32)
-    plain = normalisation(np.ones(2), np.zeros(2, np.float32))
+    plain = normalization(np.ones(2), np.zeros(2, np.float32))
     e = fit_embedding(plain, X[:2], [(X, np.array([0, 1, -1, -1, -1]))], 1.0)
     assert e.gamma == 1.0
     np.testing.assert_array_equal(e(X)[0][:5], 1)
@@ -168,7 +167,7 @@ def some_views():
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=(2500, d)).astype(np.float32) for d in (3, 40)]
     arrays[0][rng.random(2500) < 0.2] = np.nan
-    return arrays, [uncentred(rng, 3, 20), uncentred(rng, 40, 30)]
+    return arrays, [uncentered(rng, 3, 20), uncentered(rng, 40, 30)]
 
 
 def everything(rows=None, **how):
@@ -176,7 +175,7 @@ def everything(rows=None, **how):
     arrays, embeddings = some_views()
     blocks = Blocks(views_of(*arrays), embeddings, rows, **how)
     chosen = slice(None) if rows is None else rows
-    blocks.centre([(~np.isnan(X[chosen, 0])).sum() for X in arrays])
+    blocks.center([(~np.isnan(X[chosen, 0])).sum() for X in arrays])
     means = [e.mean for e in blocks.embeddings]
     return [*means, *blocks.grams(), *(Z for number in range(len(blocks)) for Z in blocks.embedded(number))]
 
@@ -231,13 +230,13 @@ def test_rounding_in_a_gram_matrix_is_far_below_the_ridge():
     anchors = X[:160]
     e = Embedding(np.zeros(10), np.ones(10, np.float32), None, anchors, 200.0, np.zeros(160, np.float32))
     blocks = Blocks(views_of(X), [e])
-    blocks.centre([800])
+    blocks.center([800])
     (gram,) = blocks.grams()
     Z = np.vstack([blocks.embedded(number)[0] for number in range(len(blocks))]).astype(np.float64)
     assert np.linalg.norm(gram - Z.T @ Z, 2) < 1e-6
 
 
-def test_only_blocks_for_which_there_is_room_are_kept():
+def test_blocks_are_cached_only_as_far_as_memory_allows():
     arrays, embeddings = some_views()
     for room, kept in ((0, 0), (ONE_BLOCK - 1, 0), (ONE_BLOCK, 1), (2.5 * ONE_BLOCK, 2), (99 * ONE_BLOCK, 3)):
         assert Blocks(views_of(*arrays), embeddings, cache_bytes=room).n_cached == kept
@@ -253,7 +252,7 @@ def test_no_more_rows_than_chunk_size_are_read_at_once():
             return np.ones((rows.stop - rows.start, 2), np.float32)
 
     array = Watched()
-    Blocks(views_of(array), [uncentred(np.random.default_rng(0), 2, 4)], chunk_size=70).grams()
+    Blocks(views_of(array), [uncentered(np.random.default_rng(0), 2, 4)], chunk_size=70).grams()
     assert array.asked == (70, 70, 70, 70, 20)
 
 
@@ -268,29 +267,31 @@ def test_raw_rows_are_those_at_a_slice_or_at_positions(rows, chunk_size):
             np.testing.assert_array_equal(blocks.raw(v, where)[0], X[chosen[where]])
 
 
-def test_rows_next_to_each_other_are_read_as_a_slice():
+def test_consecutive_rows_are_read_as_a_slice():
     assert consecutive(np.arange(3, 9)) == slice(3, 9)
     assert consecutive(np.array([5])) == slice(5, 6)
     np.testing.assert_array_equal(consecutive(np.array([3, 5, 6])), [3, 5, 6])
 
 
 def test_rows_are_checked_whenever_they_are_read():
-    """Here nothing was scanned first."""
+    """Without a scan before."""
     X = np.ones((2500, 4), np.float32)
     X[2100, 1] = np.nan
     rows = np.arange(0, 2500, 3)
-    e = [uncentred(np.random.default_rng(0), 4, 5)]
+    e = [uncentered(np.random.default_rng(0), 4, 5)]
     for blocks in (Blocks(views_of(X), e), Blocks(views_of(X), e, rows), Blocks(views_of(X), e, rows, chunk_size=10)):
         with pytest.raises(InvalidDataError, match="view 'a' has NaN in 1 of 4 columns of row 2100"):
             blocks.totals()
         position = 2100 if blocks.rows is None else 700
         with pytest.raises(InvalidDataError, match="of row 2100"):
-            e[0].normalise(*blocks.raw(0, np.array([3, position])))
+            e[0].normalize(*blocks.raw(0, np.array([3, position])))
     X[2100] = np.nan
     Y = X[:, :1].copy()
     for some in (None, rows):
-        with pytest.raises(InvalidDataError, match=r"row 2100 is NaN in all of \['a', 'b'\] \(1 such rows here\)"):
-            Blocks(views_of(X, Y), [*e, uncentred(np.random.default_rng(0), 1, 5)], some).totals()
+        with pytest.raises(
+            InvalidDataError, match=r"row 2100 is NaN in all of \['a', 'b'\] \(1 such rows in this block\)"
+        ):
+            Blocks(views_of(X, Y), [*e, uncentered(np.random.default_rng(0), 1, 5)], some).totals()
 
 
 @pytest.mark.parametrize("rows", [None, np.arange(0, 2500, 2)], ids=["all rows", "some rows"])
@@ -347,7 +348,7 @@ def test_a_pass_gives_a_new_column_and_sums(n_threads):
     assert count.dtype == np.int64
 
 
-def test_sums_of_parts_of_the_blocks_are_those_of_all_blocks_to_the_last_bit():
+def test_merged_sums_of_parts_equal_the_sums_of_all_blocks():
     arrays, embeddings = some_views()
     expected = Blocks(views_of(*arrays), embeddings).grams()
     total = Sums(2500)
@@ -411,8 +412,8 @@ def spoiled(row, columns, value, dtype=np.float32):
 def test_nan_in_part_of_a_row_is_refused():
     with pytest.raises(
         InvalidDataError,
-        match=r"A row must be whole, or all NaN where an image lacks the view; view 'b' has NaN in 2 of 4 columns of "
-        r"row 1500\. Fill the gap or blank the whole row\.",
+        match=r"A row must have no NaN, or be all NaN if the image lacks the view; view 'b' has NaN in 2 of 4 columns "
+        r"of row 1500\. Fill in the values or set the whole row to NaN\.",
     ):
         scan(views_of(np.ones((2000, 1)), spoiled(1500, [1, 3], np.nan)))
 
@@ -422,11 +423,11 @@ def test_nan_in_part_of_a_row_is_refused():
     [spoiled(1500, 2, np.inf), spoiled(1500, 2, -np.inf), spoiled(1500, 2, 1e300, np.float64)],
     ids=["inf", "-inf", "float64 beyond float32"],
 )
-def test_infinity_and_what_float32_cannot_hold_are_refused(X):
+def test_infinite_and_too_large_values_are_refused(X):
     with pytest.raises(
         InvalidDataError,
-        match=r"Values must be finite and within the range of float32; view 'a' has infinity or a larger value in row "
-        r"1500\. Replace it, or make the whole row NaN if that image lacks the view\.",
+        match=r"Values must be finite and within the range of float32; view 'a' has infinity or a too large value in "
+        r"row 1500\. Replace it, or set the whole row to NaN if the image lacks this view\.",
     ):
         scan(views_of(X))
 
@@ -435,13 +436,13 @@ def test_an_image_without_any_view_is_refused():
     X, Y = spoiled([3, 4, 1700], slice(None), np.nan), spoiled([4, 1700], slice(None), np.nan)
     with pytest.raises(
         InvalidDataError,
-        match=r"Every image needs at least one view; row 4 is NaN in all of \['a', 'b'\] \(2 such rows here\)\. "
-        r"Leave those images out\.",
+        match=r"Every image needs at least one view, but row 4 is NaN in all of \['a', 'b'\] \(2 such rows in this "
+        r"block\)\. Remove these images\.",
     ):
         scan(views_of(X, Y))
     with pytest.raises(
         InvalidDataError,
-        match=r"row 3 is all NaN, and there is no other view \(3 such rows here\)\. Leave those images out",
+        match=r"row 3 is all NaN and there is no other view \(3 such rows in this block\)\. Remove these images",
     ):
         scan(views_of(X))
 
@@ -451,6 +452,7 @@ def test_a_view_that_no_image_has_is_refused_at_fit():
     present = [facts.present.any() for facts in scan(views_of(*views))]
     assert present == [True, False]
     with pytest.raises(
-        InvalidDataError, match=r"A view must have at least one row; every row of view 'view1' is NaN\. Leave it out\."
+        InvalidDataError,
+        match=r"A view must have at least one row that is not NaN; view 'view1' has none\. Remove the view\.",
     ):
         HSIC(2).fit(views)

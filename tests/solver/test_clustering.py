@@ -1,4 +1,4 @@
-"""Clusters of packed codes: never empty without need, always nearest, the same for any number of threads."""
+"""Clusters of packed codes: not empty unless necessary, always nearest, the same for any number of threads."""
 
 import literal
 import numpy as np
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitmosaic.codes import costs_with, pack, unpack
-from bitmosaic.pruning import assign_codes
+from bitmosaic.hamming.codes import costs_with, pack, unpack
+from bitmosaic.hamming.pruning import assign_codes
 from bitmosaic.solver import clustering
 from bitmosaic.solver.clustering import Problem, assign, best_of, refine, seed
 from bitmosaic.solver.steps import L21, Frobenius
@@ -25,11 +25,11 @@ def make_norm(name, rng):
 
 @st.composite
 def alike_codes(draw, min_rows=1):
-    """A few distinct codes, many times over, and a generator."""
+    """A few distinct codes, each repeated many times, and a generator."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n_distinct = draw(st.integers(1, 12))
     pool = rng.integers(256, size=(n_distinct, K // 8), dtype=np.uint8)
-    if draw(st.booleans()):  # neighbours, so that ties are common
+    if draw(st.booleans()):  # neighbors, so that ties are common
         pool = pool & np.uint8(0b11)
     return pool[rng.integers(n_distinct, size=draw(st.integers(min_rows, 40)))], rng
 
@@ -135,7 +135,7 @@ def test_each_step_of_refine_lowers_the_objective(data, norm, c):
 
 @given_codes
 @given(alike_codes(min_rows=5), st.integers(1, 4))
-def test_what_has_converged_stays_as_it_is(data, c):
+def test_a_converged_clustering_does_not_change(data, c):
     codes, rng = data
     problem = Problem(codes, Frobenius(np.ones(K)))
     run = refine(problem, random_centroids(rng, c), 50)
@@ -156,7 +156,7 @@ def test_one_iteration_from_given_labels_uses_them():
 
 @given_codes
 @given(alike_codes(), norms, st.integers(1, 12), st.sampled_from([0.0, 0.05]), st.booleans(), st.sampled_from([1, 2]))
-def test_what_was_nearest_before_saves_work_and_changes_nothing(data, norm, c, balance, weighted, n_threads):
+def test_the_previous_assignment_does_not_change_the_result(data, norm, c, balance, weighted, n_threads):
     codes, rng = data
     mass = rng.uniform(0.5, 2, len(codes)) if weighted else None
     problem, Q = Problem(codes, make_norm(norm, rng), balance, mass, n_threads), random_centroids(rng, c)
@@ -217,7 +217,7 @@ def test_far_codes_are_likelier_seeds():
     assert np.mean([(Q == 1).all(1).any() for Q in seconds]) > 0.9
 
 
-def test_of_a_few_candidates_the_one_that_serves_most_codes_becomes_a_seed():
+def test_the_best_candidate_becomes_a_seed():
     """Half of the distance lies with one code that many share, half with strays: a stray is seldom taken."""
     rng = np.random.default_rng(0)
     strays = np.packbits(np.argsort(rng.random((100, K)), axis=1) < 8, axis=1)  # 8 of 16 bits
@@ -284,7 +284,7 @@ def test_seeds_of_many_clusters_are_about_as_good_as_those_of_few(monkeypatch):
 
 @given_codes
 @given(alike_codes(), norms, st.integers(1, 5), st.integers(1, 4))
-def test_the_best_of_several_is_not_above_any_of_them(data, norm, c, n_init):
+def test_the_best_run_has_the_lowest_objective(data, norm, c, n_init):
     codes, rng = data
     problem = Problem(codes, make_norm(norm, rng))
     number = int(rng.integers(2**31))

@@ -1,4 +1,4 @@
-"""k-means of the start: many fits at once agree with one at a time, and with scikit-learn's."""
+"""k-means of the start: many fits at once agree with single fits and with scikit-learn."""
 
 import warnings
 
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from bitmosaic.solver import kmeans as module
-from bitmosaic.solver.kmeans import kmeans, lloyd, nearest, seedings
-from bitmosaic.threads import single_threaded_blas
+from bitmosaic.io.threads import single_threaded_blas
+from bitmosaic.solver import start as module
+from bitmosaic.solver.start import kmeans, lloyd, nearest, seedings
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_no_round_raises_the_inertia():
     assert (inertia[-1] < 0.9 * inertia[0]).all()
 
 
-def test_a_fit_that_is_done_is_left_alone():
+def test_a_converged_fit_is_not_changed():
     X, _ = blobs()
     done = lloyd(X, seedings(X, 7, 1, np.random.default_rng(0)), 300, 1)
     wild = seedings(rows(600, 5, 9), 7, 1, np.random.default_rng(3))

@@ -1,4 +1,4 @@
-"""The whole of Algorithm 1 agrees with its literal version, and its objective never rises."""
+"""Algorithm 1 agrees with its literal version, and its objective never rises."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,14 +11,14 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from bitmosaic import kernels
-from bitmosaic.codes import pack, unpack
-from bitmosaic.embedding import Embedding
+from bitmosaic.hamming import kernels
+from bitmosaic.hamming.codes import pack, unpack
+from bitmosaic.io.threads import single_threaded_blas
 from bitmosaic.solver import clustering, loop, steps, train
 from bitmosaic.solver.blocks import Blocks
+from bitmosaic.solver.embedding import Embedding
 from bitmosaic.solver.loop import LOWEST_LOSS
 from bitmosaic.solver.start import Start
-from bitmosaic.threads import single_threaded_blas
 from bitmosaic.views import as_views
 
 WIDTHS = (3, 7, 5)
@@ -44,7 +44,7 @@ def whole_rows(X, l):
 
 
 def blocks_of(views, l, **how):
-    """Blocks with the first l whole rows of each view as anchors, centred."""
+    """Blocks with the first l whole rows of each view as anchors, centered."""
     embeddings = []
     for X in views:
         d, anchors = X.shape[1], whole_rows(X, l)
@@ -53,12 +53,12 @@ def blocks_of(views, l, **how):
         )
     blocks = Blocks(as_views(views), embeddings, **how)
     n_present = np.array([(~np.isnan(X[:, 0])).sum() for X in views])
-    blocks.centre(n_present)
+    blocks.center(n_present)
     return blocks, n_present
 
 
 def products_of_minus_one(blocks, K):
-    """Z_vᵀB of codes that are -1 throughout."""
+    """Z_vᵀB for codes that are all -1."""
     return [-np.outer(total, np.ones(K)) for total in blocks.totals()]
 
 
@@ -97,7 +97,7 @@ def literal_problem(views, l=12, **constants):
 
 
 def coupling(m, n, l21, share=0.2, r=5.0):
-    """λ3 of which the pull λ3·d on a bit is about this share of what the views say."""
+    """λ3 such that the pull λ3·d on a bit is about this fraction of the vote of the views."""
     return share * m ** (1 - r) * (2 * np.sqrt(n) if l21 else 1)
 
 
@@ -116,10 +116,10 @@ def test_learn_agrees_with_the_literal_algorithm_1(l21, m, missing, kind):
         l21=l21,
     )
     first = [rng.normal(size=(12, p.K)).astype(np.float32) for _ in range(m)]
-    first_labels = np.where(rng.random(n) < 0.7, y, rng.integers(4, size=n)).astype(np.int32)
+    initial_labels = np.where(rng.random(n) < 0.7, y, rng.integers(4, size=n)).astype(np.int32)
 
-    learned = run(views, p, Start(first, first_labels))
-    s, history = literal.algorithm_1(p, first, first_labels, t=6, kappa=4, centroid_step=steps.centroids)
+    learned = run(views, p, Start(first, initial_labels))
+    s, history = literal.algorithm_1(p, first, initial_labels, t=6, kappa=4, centroid_step=steps.centroids)
 
     assert (unpack(learned.codes) != s.B).mean() < 1e-3
     assert [entry[:2] for entry in learned.history] == [entry[:2] for entry in history]
@@ -229,7 +229,7 @@ def one_problem(n=300, m=2, seed=0, **constants):
     return views, y, p, Start([rng.normal(size=(12, p.K)).astype(np.float32) for _ in range(m)])
 
 
-def test_the_iterations_are_told_with_the_share_of_bits_that_changed():
+def test_iterations_are_reported_with_the_fraction_of_changed_bits():
     views, _, p, start = one_problem()
     told = []
     learned = run(views, p, start, t=4, report=lambda *what: told.append(what))
@@ -334,7 +334,7 @@ def test_products_stay_those_of_the_codes_from_pass_to_pass(few, monkeypatch):
     assert loop.new_codes(blocks, codes, ZtBs, Ps, np.ones(2))[1] == 0
 
 
-def test_encoding_is_the_sign_of_what_the_views_say():
+def test_encoding_is_the_sign_of_the_vote():
     views, _, p, start = one_problem(n=1100)
     blocks, _ = blocks_of(views, 12)
     weights = np.array([0.3, 2.0])
@@ -344,7 +344,7 @@ def test_encoding_is_the_sign_of_what_the_views_say():
     np.testing.assert_array_equal(found[clear], literal.sgn(said)[clear])
 
 
-def test_first_clusters_stand_around_the_labels_of_the_start():
+def test_first_centroids_are_majorities_of_the_start_labels():
     rng = np.random.default_rng(0)
     truth = literal.sgn(rng.normal(size=(3, 32)))
     y = rng.integers(3, size=90).astype(np.int32)
@@ -373,7 +373,7 @@ def test_the_labels_of_the_start_are_kept_even_where_another_centroid_is_nearer(
     np.testing.assert_array_equal(found.labels, expected)
 
 
-def test_two_copies_with_half_a_share_are_as_one_view():
+def test_two_copies_with_half_a_share_equal_one_view():
     rng = np.random.default_rng(0)
     (A, B), y = blobs(rng, 240, c=4, m=2)
     p = literal_problem([A, B], K_S=4, lambda3=coupling(2, 240, True), l21=True)

@@ -1,4 +1,4 @@
-"""What a memory limit may be, and what happens when it is too small."""
+"""Parsing of memory limits, and planning of memory."""
 
 import tracemalloc
 
@@ -42,7 +42,7 @@ def test_no_limit_is_a_quarter_of_the_memory():
 @pytest.mark.parametrize("limit", ["", "lots", "MB", "-1GB", "1,5GB", "1.5.GB", "2 GB RAM", "1e9", "5ib", "3XB"])
 def test_a_limit_that_cannot_be_read_is_quoted(limit):
     with pytest.raises(
-        ParameterError, match="memory_limit must be a number of bytes or a text such as '512MB' or '2GiB'; got"
+        ParameterError, match="memory_limit must be a number of bytes or a string such as '512MB' or '2GiB'; got"
     ) as caught:
         parse_memory(limit)
     assert repr(limit) in str(caught.value)
@@ -53,24 +53,24 @@ def needs():
     return Needs((100, 20), n_components=32, n_anchors=300, n_bits=64, n_clusters=20, n_start=3000, n_train=10_000)
 
 
-def test_what_is_left_is_for_the_cache(needs):
+def test_remaining_memory_goes_to_the_cache(needs):
     n_threads, left = needs.plan(10**9, 2)
     assert n_threads == 2
     assert left == 10**9 - needs.fixed(2)
 
 
-def test_threads_are_given_up_before_the_fit_is(needs):
+def test_fewer_threads_are_used_if_memory_is_short(needs):
     n_threads, left = needs.plan(needs.fixed(3), 8)
     assert (n_threads, left) == (3, 0)
     assert needs.plan(needs.fixed(1), 8) == (1, 0)
 
 
-def test_a_limit_that_is_too_small_says_what_would_do(needs):
+def test_a_too_small_limit_names_the_minimum(needs):
     least = -(-needs.fixed(1) // 10**6)
     with pytest.raises(
         ParameterError,
         match=rf"memory_limit must be at least {least}MB for 2 views with 300 anchors; got 1MB\. "
-        r"Raise it, or lower n_anchors\.",
+        r"Raise it or lower n_anchors\.",
     ):
         needs.plan(1_000_000, 2)
     assert needs.plan(least * 10**6, 2)[0] == 1
@@ -88,7 +88,7 @@ def test_many_rows_need_memory_at_the_end_when_the_cache_is_gone(needs):
 
 
 @pytest.mark.parametrize("more", ["widths", "n_components", "n_anchors", "n_bits", "n_clusters", "n_start", "n_train"])
-def test_whatever_grows_needs_more(needs, more):
+def test_larger_shapes_need_more_memory(needs, more):
     larger = {
         "widths": (100, 2000),
         "n_components": 64,
@@ -120,7 +120,7 @@ def test_the_needs_of_a_large_fit_hold_its_largest_arrays():
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_many_clusters_that_stand_apart_stay_within_the_limit(n_threads):
+def test_many_separated_clusters_stay_within_the_limit(n_threads):
     rng = np.random.default_rng(0)
     y = np.arange(9000) % 600
     views = [(20 * rng.normal(size=(600, d))[y] + rng.normal(size=(9000, d))).astype(np.float32) for d in (12, 9)]

@@ -1,4 +1,4 @@
-"""The first pass: moments that do not depend on the cut into blocks."""
+"""The first pass: moments that do not depend on block boundaries."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_a_scan_of_some_rows_is_that_of_a_table_of_these(root, n_threads):
     np.testing.assert_allclose(some[1].mean, Y[rows].mean(0))
 
 
-def test_a_scan_does_not_look_at_other_rows():
+def test_a_scan_does_not_read_other_rows():
     X = np.random.default_rng(0).normal(size=(3000, 2))
     rows = np.arange(0, 3000, 2)
     X[1], X[3, 0], X[5] = np.nan, np.nan, np.inf  # none of these can be used
@@ -67,8 +67,8 @@ def test_a_scan_does_not_look_at_other_rows():
     ("value", "columns", "message"),
     [
         (np.nan, 0, "NaN in 1 of 2 columns of row 2900"),
-        (-np.inf, 1, "infinity or a larger value in row 2900"),
-        (np.nan, slice(None), r"row 2900 is all NaN, and there is no other view \(1 such rows here\)"),
+        (-np.inf, 1, "infinity or a too large value in row 2900"),
+        (np.nan, slice(None), r"row 2900 is all NaN and there is no other view \(1 such rows in this block\)"),
     ],
     ids=["part of a row", "infinity", "no view"],
 )
@@ -92,13 +92,13 @@ def test_checked_rows_are_numbered_from_the_first_of_their_block(rows, number):
     with pytest.raises(InvalidDataError, match=f"view 'hog' has NaN in 1 of 3 columns of row {number}\\."):
         check_rows("hog", X, rows, 3)
     X[1, 1] = np.inf
-    with pytest.raises(InvalidDataError, match=f"view 'hog' has infinity or a larger value in row {number}\\."):
+    with pytest.raises(InvalidDataError, match=f"view 'hog' has infinity or a too large value in row {number}\\."):
         check_rows("hog", X, rows, 3)
-    with pytest.raises(InvalidDataError, match=rf"row {number} is NaN in all of \['a', 'b'\] \(1 such rows here\)"):
+    with pytest.raises(InvalidDataError, match=rf"row {number} is NaN in all of \['a', 'b'\] \(1 such rows in this"):
         check_images(["a", "b"], np.array([[True, True], [False, True]]), rows, 3)
 
 
-def test_checked_rows_are_there_unless_all_of_them_is_nan():
+def test_a_checked_row_is_present_unless_it_is_all_nan():
     X = np.array([[1, LARGEST], [np.nan, np.nan], [-LARGEST, 0]])
     np.testing.assert_array_equal(check_rows("a", X, None, 0), [True, False, True])
     np.testing.assert_array_equal(check_rows("a", X[[0, 2]], None, 0), [True, True])

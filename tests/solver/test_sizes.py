@@ -1,4 +1,4 @@
-"""Nearest centers under size limits: exactly the lowest total distance, or quickly; the limits are met either way."""
+"""Nearest centers under size limits, exact and greedy. Both meet the limits."""
 
 import numpy as np
 import pytest
@@ -6,63 +6,63 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from bitmosaic.codes import hamming_distances_numpy, nearest_centers
-from bitmosaic.solver import sizes
-from bitmosaic.solver.sizes import STEPS, in_rounds, rank_among_equals, within
+from bitmosaic.hamming.codes import hamming_distances_numpy, nearest_centers
+from bitmosaic.solver.constrained import clustering as sizes
+from bitmosaic.solver.constrained.clustering import STEPS, rank_among_ties, within, within_greedy
 
 a_case = settings(deadline=None, max_examples=150)
 
 
 @st.composite
 def limited(draw):
-    """Codes, centers, bit weights or None, bound rows, limits that can be met by the others, labels and prices."""
+    """Codes, centers, bit weights or None, constrained rows, feasible limits of the others, labels and prices."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n, c, b = draw(st.integers(1, 14)), draw(st.integers(1, 5)), draw(st.sampled_from([1, 3, 8, 16]))
     codes, centers = (rng.integers(256, size=(size, b), dtype=np.uint8) for size in (n, c))
-    if draw(st.booleans()):  # few different ones, so that ties are common
+    if draw(st.booleans()):  # few distinct values, so that ties are common
         codes, centers = codes & np.uint8(1), centers & np.uint8(1)
     weights = rng.uniform(0.01, 2, 8 * b) if draw(st.booleans()) else None
-    bound = rng.random(n) < draw(st.sampled_from([0, 0.3]))
-    counts = np.bincount(rng.integers(c, size=(~bound).sum()), minlength=c)  # met by some arrangement
+    constrained = rng.random(n) < draw(st.sampled_from([0, 0.3]))
+    counts = np.bincount(rng.integers(c, size=(~constrained).sum()), minlength=c)  # a feasible assignment
     low = np.maximum(counts - rng.integers(3, size=c), 0)
     high = counts + rng.integers(3, size=c)
     labels = nearest_centers(codes, centers, weights)[0]
     prices = rng.integers(-4, 5, c).astype(float) if draw(st.booleans()) else np.zeros(c)
-    return codes, centers, weights, bound, low, high, labels, prices
+    return codes, centers, weights, constrained, low, high, labels, prices
 
 
 def lowest_cost(distances, low, high):
-    """By places in clusters, of which the first `low` must be taken."""
+    """By slots in clusters, of which the first `low` must be used."""
     places = np.repeat(np.arange(len(low)), high)
     must = np.concatenate([np.arange(h) < l for l, h in zip(low, high, strict=True)])
     rows, taken = linear_sum_assignment(distances[:, places] - 1e6 * must)
     return distances[rows, places[taken]].sum()
 
 
-def assert_met(labels, bound, low, high, before):
-    counts = np.bincount(labels[~bound], minlength=len(low))
+def assert_met(labels, constrained, low, high, before):
+    counts = np.bincount(labels[~constrained], minlength=len(low))
     assert (counts >= low).all()
     assert (counts <= high).all()
-    np.testing.assert_array_equal(labels[bound], before[bound])
+    np.testing.assert_array_equal(labels[constrained], before[constrained])
 
 
 @a_case
 @given(limited())
-def test_limits_are_met_at_the_lowest_cost_from_whatever_prices(case):
-    codes, centers, weights, bound, low, high, labels, _ = case
+def test_limits_are_met_at_the_lowest_cost_from_any_prices(case):
+    codes, centers, weights, constrained, low, high, labels, _ = case
     found, _ = within(*case)
-    assert_met(found, bound, low, high, labels)
+    assert_met(found, constrained, low, high, labels)
     rounded = None if weights is None else np.rint(weights * STEPS / weights.mean())
-    distances = hamming_distances_numpy(codes, centers, rounded)[~bound]
-    cost = distances[np.arange(len(distances)), found[~bound]].sum()
+    distances = hamming_distances_numpy(codes, centers, rounded)[~constrained]
+    cost = distances[np.arange(len(distances)), found[~constrained]].sum()
     assert cost == pytest.approx(lowest_cost(distances, low, high))
 
 
 @a_case
 @given(limited())
-def test_limits_are_met_in_rounds(case):
-    codes, centers, weights, bound, low, high, labels, _ = case
-    assert_met(in_rounds(codes, centers, weights, bound, low, high, labels), bound, low, high, labels)
+def test_the_greedy_version_meets_the_limits(case):
+    codes, centers, weights, constrained, low, high, labels, _ = case
+    assert_met(within_greedy(codes, centers, weights, constrained, low, high, labels), constrained, low, high, labels)
 
 
 def crowded(n=6000, c=6, seed=0):
@@ -88,7 +88,7 @@ def test_neither_threads_nor_a_sample_for_first_prices_change_the_lowest_cost(mo
     far = [sizes.own_distances(codes, centers, weights, found).sum(dtype=float) for found, _ in results]
     assert far[0] == pytest.approx(far[1], rel=1e-4 if weighted else 1e-12)
     np.testing.assert_array_equal(results[1][0], results[2][0])
-    rounds = in_rounds(codes, centers, weights, free, *limits, labels)
+    rounds = within_greedy(codes, centers, weights, free, *limits, labels)
     assert far[0] <= sizes.own_distances(codes, centers, weights, rounds).sum(dtype=float) <= 1.02 * far[0]
 
 
@@ -107,5 +107,5 @@ def test_own_distances_agree_with_numpy():
 
 
 def test_ranks_count_the_equal_values_before():
-    np.testing.assert_array_equal(rank_among_equals(np.array([3, 1, 3, 3, 1])), [0, 0, 1, 2, 1])
-    assert rank_among_equals(np.empty(0, int)).shape == (0,)
+    np.testing.assert_array_equal(rank_among_ties(np.array([3, 1, 3, 3, 1])), [0, 0, 1, 2, 1])
+    assert rank_among_ties(np.empty(0, int)).shape == (0,)

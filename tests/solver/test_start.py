@@ -1,4 +1,4 @@
-"""Where Algorithm 1 begins: projections of the right shape, the same for the same seed, and good clusters."""
+"""Starts: projections of the right shape, reproducible from the seed, and good clusters."""
 
 from dataclasses import replace
 
@@ -7,28 +7,28 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from bitmosaic import HSIC
-from bitmosaic.embedding import fit_embedding, normalisation
+from bitmosaic.io.threads import single_threaded_blas
 from bitmosaic.solver import start
 from bitmosaic.solver.blocks import Blocks
+from bitmosaic.solver.embedding import fit_embedding, normalization
 from bitmosaic.solver.start import (
     MOST_DIRECTIONS,
     PlainViews,
     agreed_directions,
     balanced,
     consensus_start,
+    discriminating_directions,
     find_consensus,
     on_the_sphere,
-    place,
     plain_sample,
+    project,
     random_rotation,
     rotation_start,
     separate_clusters,
     silhouette,
-    telling_directions,
     top_eigenvectors,
     whitener,
 )
-from bitmosaic.threads import single_threaded_blas
 from bitmosaic.views import as_views
 
 
@@ -46,14 +46,14 @@ def blob_views(n=800, c=4, d=10, seed=0):
     return [X, np.tanh(X / 5)], y
 
 
-def centred_blocks(views, l=40, **how):
+def centered_blocks(views, l=40, **how):
     embeddings = []
     for X in views:
         d = X.shape[1]
-        blank = normalisation(np.zeros(d), np.ones(d, np.float32))
+        blank = normalization(np.zeros(d), np.ones(d, np.float32))
         embeddings.append(fit_embedding(blank, X[:l], [(X[l : 2 * l], np.full(l, -1))], 1.0))
     blocks = Blocks(as_views(views), embeddings, **how)
-    blocks.centre([len(X) for X in views])
+    blocks.center([len(X) for X in views])
     return blocks
 
 
@@ -85,7 +85,7 @@ def starts(kind, blocks, K, seed):
 @pytest.mark.parametrize("K", [8, 32, 128])  # 128 bits are more than two views with 40 anchors have directions
 @pytest.mark.parametrize("m", [1, 2])
 def test_a_start_has_one_projection_for_each_view_and_the_same_for_a_seed(kind, K, m):
-    blocks = centred_blocks(blob_views()[0][:m])
+    blocks = centered_blocks(blob_views()[0][:m])
     first = starts(kind, blocks, K, seed=3)
     assert [P.shape for P in first.projections] == [(40, K)] * m
     assert all(P.dtype == np.float32 and np.isfinite(P).all() for P in first.projections)
@@ -103,7 +103,7 @@ def test_a_start_has_one_projection_for_each_view_and_the_same_for_a_seed(kind, 
 
 def test_the_consensus_start_finds_the_blobs():
     views, y = blob_views()
-    first = consensus_start_of(centred_blocks(views), 32, n_clusters=4, rng=np.random.default_rng(0))
+    first = consensus_start_of(centered_blocks(views), 32, n_clusters=4, rng=np.random.default_rng(0))
     assert adjusted_rand_score(y, first.labels) == 1
 
 
@@ -117,29 +117,29 @@ def test_the_consensus_weighs_directions_by_agreement():
         + rng.normal(size=(n, 3)).astype(np.float32)
         for mine in own
     ]
-    first = consensus_start_of(centred_blocks(views), 32, n_clusters=2, rng=np.random.default_rng(0))
+    first = consensus_start_of(centered_blocks(views), 32, n_clusters=2, rng=np.random.default_rng(0))
     assert adjusted_rand_score(shared, first.labels) > 0.9
 
 
 def signal_views(n=600, seed=0):
-    """Three views of the same five numbers, in other words and with noise of their own."""
+    """Three linear views of the same five variables, each with its own noise columns."""
     rng = np.random.default_rng(seed)
     T = rng.normal(size=(n, 5))
     return [np.hstack([T @ rng.normal(size=(5, 8)), rng.normal(size=(n, 8))]).astype(np.float32) for _ in range(3)]
 
 
 def shares_of(views):
-    return consensus_of(centred_blocks(views)).shares
+    return consensus_of(centered_blocks(views)).shares
 
 
-def test_two_copies_share_one_voice():
+def test_two_copies_get_half_a_share_each():
     views = signal_views()
     np.testing.assert_allclose(shares_of(views), 1, atol=0.1)
     np.testing.assert_allclose(shares_of([*views, views[0]]), [0.5, 1, 1, 0.5], atol=0.15)
     np.testing.assert_allclose(shares_of([views[0], 3 * views[0]]), 0.5, atol=0.01)
 
 
-def test_a_useless_view_is_hardly_heard():
+def test_a_useless_view_gets_a_small_share():
     views = signal_views()
     noise = np.random.default_rng(1).normal(size=(600, 16)).astype(np.float32)
     np.testing.assert_allclose(shares_of([*views, noise])[:3], shares_of(views), atol=0.01)
@@ -147,7 +147,7 @@ def test_a_useless_view_is_hardly_heard():
     assert shares_of([*views, np.ones((600, 4), np.float32)])[3] == pytest.approx(0.01)
 
 
-def test_a_view_by_itself_and_views_without_any_agreement_count_in_full():
+def test_single_views_and_views_without_agreement_get_a_full_share():
     rng = np.random.default_rng(0)
     assert shares_of(signal_views()[:1]) == pytest.approx([1])
     np.testing.assert_allclose(shares_of([np.ones((600, 2), np.float32)] * 2), 1)
@@ -156,18 +156,18 @@ def test_a_view_by_itself_and_views_without_any_agreement_count_in_full():
 
 
 @pytest.mark.parametrize("distance", [10, 0.5])
-def test_only_clusters_that_stand_apart_are_taken_from_the_plain_views(distance):
+def test_only_separated_clusters_are_taken_from_the_plain_views(distance):
     rng = np.random.default_rng(0)
     y = np.arange(500) % 5
     views = [(distance * np.eye(5, d)[y] + rng.normal(size=(500, d))).astype(np.float32) for d in (8, 200)]
     views[1][:20] = np.nan
-    labels = separate_clusters(PlainViews(centred_blocks(views), rng), np.arange(500), np.ones(2), 5, 5, rng)
+    labels = separate_clusters(PlainViews(centered_blocks(views), rng), np.arange(500), np.ones(2), 5, 5, rng)
     assert (labels is None) == (distance < 1)
     if labels is not None:
         assert adjusted_rand_score(y, labels) == 1
 
 
-def test_few_rows_decide_whether_clusters_stand_apart_and_all_get_labels(monkeypatch):
+def test_a_sample_decides_separation_and_all_rows_get_labels(monkeypatch):
     monkeypatch.setattr(start, "PLAIN_ROWS", 300)
     noise, y = np.random.default_rng(0), np.arange(2500) % 4
     views = [(10 * np.eye(4, d)[y] + noise.normal(size=(2500, d))).astype(np.float32) for d in (8, 200)]
@@ -181,7 +181,7 @@ def test_few_rows_decide_whether_clusters_stand_apart_and_all_get_labels(monkeyp
 
     rng = np.random.default_rng(0)
     rows = np.arange(1, 2500, 3)
-    labels = separate_clusters(Watched(centred_blocks(views), rng), rows, np.ones(2), 4, 5, rng)
+    labels = separate_clusters(Watched(centered_blocks(views), rng), rows, np.ones(2), 4, 5, rng)
     assert adjusted_rand_score(y[rows], labels) == 1
     assert [len(some) for some in asked] == [300, 300, 833, 833]
     assert set(asked[0]) < set(rows)
@@ -195,13 +195,13 @@ def test_the_plain_sample_grows_with_the_clusters_and_is_never_more_than_the_row
 
 
 @pytest.mark.parametrize("basis", [None, 70, 5], ids=lambda k: f"basis of {k} columns")
-def test_plain_views_are_normalised_rows_and_wide_ones_are_projected(basis):
-    """A view is as wide as what is compared with anchors: its basis decides, not its columns."""
+def test_plain_views_are_normalized_rows_and_wide_ones_are_projected(basis):
+    """The width of a view is that of its reduced rows."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1500, 80)).astype(np.float32)
     X[1200], Y = np.nan, X[:, :1].copy()
     B = None if basis is None else rng.normal(size=(80, basis)).astype(np.float32)
-    plain = replace(normalisation(rng.normal(size=80), rng.uniform(1, 2, 80).astype(np.float32)), basis=B)
+    plain = replace(normalization(rng.normal(size=80), rng.uniform(1, 2, 80).astype(np.float32)), basis=B)
     blocks = Blocks(as_views([X, Y]), [fit_embedding(plain, X[:9], [], 1.0), small_embedding(Y[:9])])
     views = PlainViews(blocks, np.random.default_rng(1))
     rows = np.array([0, 3, 700, 1199, 1200, 1499])
@@ -222,7 +222,7 @@ def test_plain_views_are_normalised_rows_and_wide_ones_are_projected(basis):
 
 def small_embedding(X):
     d = X.shape[1]
-    return fit_embedding(normalisation(np.zeros(d), np.ones(d, np.float32)), X, [], 1.0)
+    return fit_embedding(normalization(np.zeros(d), np.ones(d, np.float32)), X, [], 1.0)
 
 
 def test_balanced_views_have_a_mean_square_of_their_share():
@@ -235,25 +235,25 @@ def test_balanced_views_have_a_mean_square_of_their_share():
     assert scales[2] == 1  # a view of zeros stays
 
 
-def test_rows_are_placed_as_numpy_places_them():
-    blocks = centred_blocks(blob_views(n=2500)[0])
+def test_projected_rows_agree_with_numpy():
+    blocks = centered_blocks(blob_views(n=2500)[0])
     rng = np.random.default_rng(0)
     directions = [rng.normal(size=(40, 3)) for _ in range(2)]
     every = sum(Z @ T for Z, T in zip(embedded(blocks), directions, strict=True))
     for rows in (np.arange(2500), np.array([0, 7, 1023, 1024, 2499]), np.arange(2100, 2200)):
-        Y = place(blocks, rows, directions)
+        Y = project(blocks, rows, directions)
         assert Y.dtype == np.float32
         np.testing.assert_allclose(Y, every[rows], atol=1e-4)
 
 
-def test_a_start_that_looks_at_some_rows_labels_these_alone():
+def test_a_start_on_some_rows_labels_only_these():
     views, y = blob_views(n=2500)
     rows = np.sort(np.random.default_rng(1).choice(2500, 500, replace=False))
-    found = consensus_start_of(centred_blocks(views), 32, 4, np.random.default_rng(0), rows)
+    found = consensus_start_of(centered_blocks(views), 32, 4, np.random.default_rng(0), rows)
     assert adjusted_rand_score(y[rows], found.labels) == 1
 
 
-def test_many_clusters_do_not_ask_for_more_than_the_most_directions(monkeypatch):
+def test_the_number_of_directions_is_limited(monkeypatch):
     asked, agreed = [], start.agreed_directions
 
     def watched(gram, views, whiteners, shares, count, rng):
@@ -262,17 +262,17 @@ def test_many_clusters_do_not_ask_for_more_than_the_most_directions(monkeypatch)
 
     monkeypatch.setattr(start, "agreed_directions", watched)
     monkeypatch.setattr(start, "separate_clusters", lambda *args: None)
-    blocks = centred_blocks([np.random.default_rng(0).normal(size=(400, 9)).astype(np.float32)])
+    blocks = centered_blocks([np.random.default_rng(0).normal(size=(400, 9)).astype(np.float32)])
     for n_clusters in (20, 150):
         consensus_start_of(blocks, 8, n_clusters, np.random.default_rng(0))
     assert asked == [100, MOST_DIRECTIONS]
 
 
-def test_one_cluster_or_too_few_rows_do_not_stand_apart():
+def test_one_cluster_or_too_few_rows_are_not_separated():
     X = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
     for n_clusters in (1, 6):
         rng = np.random.default_rng(0)
-        plain_views = PlainViews(centred_blocks([X], l=3), rng)
+        plain_views = PlainViews(centered_blocks([X], l=3), rng)
         assert separate_clusters(plain_views, np.arange(6), np.ones(1), n_clusters, 2, rng) is None
 
 
@@ -307,25 +307,25 @@ def test_the_ridge_of_a_view_follows_the_rows_that_have_it(monkeypatch):
 
 @pytest.mark.parametrize("shares", [[1.0, 1.0], [1.0, 0.25]])
 def test_rows_spread_along_agreed_directions_by_their_agreement(shares):
-    blocks, shares = centred_blocks(blob_views()[0]), np.array(shares)
+    blocks, shares = centered_blocks(blob_views()[0]), np.array(shares)
     consensus = find_consensus(*blocks.joint_gram(), 800, [800, 800])
     scale = np.sqrt(np.repeat(shares, 40))
     agreement = np.linalg.eigvalsh(consensus.gram * np.outer(scale, scale))[::-1][:6]
     directions = agreed_directions(
         consensus.gram, consensus.views, consensus.whiteners, shares, 6, np.random.default_rng(0)
     )
-    Y = place(blocks, np.arange(800), directions)
+    Y = project(blocks, np.arange(800), directions)
     expected = np.diag(agreement**1.5 / shares.sum() ** 2)
     order = np.argsort(-np.diag(Y.T @ Y))
     np.testing.assert_allclose((Y.T @ Y)[np.ix_(order, order)], expected, atol=1e-4 * expected.max())
 
 
 @pytest.mark.parametrize("rows", [np.arange(800), np.arange(0, 800, 5)], ids=["all rows", "some rows"])
-def test_telling_directions_are_ridge_regressions_of_the_indicators(rows):
-    blocks = centred_blocks(blob_views()[0])
+def test_discriminating_directions_are_ridge_regressions_of_the_indicators(rows):
+    blocks = centered_blocks(blob_views()[0])
     Zs = embedded(blocks)
     labels = np.arange(len(rows)) % 4
-    directions = telling_directions(blocks, rows, [whitener(Z.T @ Z, 800) for Z in Zs], labels, 4)
+    directions = discriminating_directions(blocks, rows, [whitener(Z.T @ Z, 800) for Z in Zs], labels, 4)
     H = np.eye(4)[labels] - 0.25
     for Z, T in zip(Zs, directions, strict=True):
         G = Z.T @ Z
@@ -334,7 +334,7 @@ def test_telling_directions_are_ridge_regressions_of_the_indicators(rows):
 
 
 def test_the_joint_gram_matrix_agrees_with_numpy():
-    blocks = centred_blocks(blob_views(n=2100)[0])
+    blocks = centered_blocks(blob_views(n=2100)[0])
     gram, views = blocks.joint_gram()
     Z = np.hstack(embedded(blocks))
     np.testing.assert_allclose(gram, Z.T @ Z, atol=1e-3)
@@ -363,7 +363,7 @@ def test_top_eigenvectors_are_the_top_ones(count):
 
 def test_the_first_bits_of_a_rotation_start_carry_the_same_variance():
     """Without the rotation the first bits would have nearly all of it."""
-    blocks = centred_blocks(blob_views()[0][:1])
+    blocks = centered_blocks(blob_views()[0][:1])
     (G,) = blocks.grams()
     (P,) = rotation_start([G], 32, np.random.default_rng(0)).projections
     variance = np.sort(np.einsum("ik,ij,jk->k", P, G, P))

@@ -1,4 +1,4 @@
-"""Each step of Algorithm 1 agrees with its equation and lowers what it minimises, from any value before it."""
+"""Each step of Algorithm 1 agrees with its equation and minimizes its objective from any previous value."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitmosaic.codes import pack, unpack
+from bitmosaic.hamming.codes import pack, unpack
 from bitmosaic.solver import steps
 from bitmosaic.solver.clustering import Problem
 
@@ -86,7 +86,7 @@ def test_no_other_shared_projection_is_lower(problem, size):
 
 def solved_individual(p, s, v):
     Z = p.Zs[v]
-    factor = steps.regularised_factor(Z.T @ Z, p.lambda1, p.lambda2)
+    factor = steps.regularized_factor(Z.T @ Z, p.lambda1, p.lambda2)
     return steps.individual_projection(factor, Z.T @ s.B[:, p.K_S :])
 
 
@@ -118,13 +118,13 @@ def test_a_gram_matrix_that_rounding_made_indefinite_still_has_a_factor():
     Z = (30 * rng.normal(size=(500, 3)) @ rng.normal(size=(3, 24))).astype(np.float32)
     gram = (Z.T @ Z).astype(np.float64)  # rank 3 of 24, summed in float32
     assert np.linalg.eigvalsh(gram)[0] < -1e-3
-    P = steps.individual_projection(steps.regularised_factor(gram, 1e-6, 0.0), Z.T @ Z[:, :1])
+    P = steps.individual_projection(steps.regularized_factor(gram, 1e-6, 0.0), Z.T @ Z[:, :1])
     np.testing.assert_allclose(Z @ P, Z[:, :1], rtol=1e-2, atol=1e-2)
 
 
 def test_the_factor_does_not_write_into_the_gram_matrix():
     gram = np.eye(3) * 2
-    steps.regularised_factor(gram, 1.0, 0.5)
+    steps.regularized_factor(gram, 1.0, 0.5)
     np.testing.assert_array_equal(gram, np.eye(3) * 2)
 
 
@@ -178,7 +178,7 @@ def test_a_vote_stays_within_float32_for_a_large_exponent():
     np.testing.assert_allclose(said, 3, rtol=1e-6)
 
 
-def test_a_vote_of_nothing_is_plus_one():
+def test_a_zero_vote_is_plus_one():
     said = steps.vote([np.zeros((2, 3), np.float32)], [np.ones((3, 8), np.float32)], np.ones(1))
     np.testing.assert_array_equal(unpack(pack(said)), np.ones((2, 8)))
 
@@ -328,7 +328,7 @@ def test_the_loss_of_a_view_comes_from_its_gram_matrix(problem):
 
 @given_problems
 @given(problems())
-def test_the_cost_of_a_projection_is_what_the_codes_have_no_share_in(problem):
+def test_the_projection_cost_does_not_depend_on_the_codes(problem):
     p, s, _ = problem
     for v, (Z, P) in enumerate(zip(p.Zs, s.Ps, strict=True)):
         found = steps.projection_cost(Z.T @ Z, P, p.lambda1, p.lambda2)

@@ -1,4 +1,4 @@
-"""Sums in fixed point: the same in every order and grouping, and as exact as float64."""
+"""Fixed-point sums: the same in every order and grouping, and as exact as float64."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitmosaic.solver.sums import Sums
+from bitmosaic.solver.blocks import Sums
 
 
 def parts_of(rng, count, n_rows):

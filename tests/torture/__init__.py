@@ -1,5 +1,5 @@
-"""What bitmosaic must survive: `make torture` tries it and prints how often and what came of it.
+"""The tests of the promises in docs/reliability.md that take minutes: `make torture`.
 
-A module here is one kind of harm. Its ``tallies(effort)`` yields a `Tally` for each line of the table; the short form
-of every one is a test (test_torture.py).
+Each module is one kind of test. Its ``tallies(effort)`` yields a `Tally` for each line of the printed table.
+test_torture.py runs a small part of each kind.
 """

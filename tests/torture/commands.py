@@ -1,7 +1,7 @@
-"""The commands on small real pictures, each in a process of its own that can be killed, and what it leaves.
+"""The commands on small images, each in a process that can be killed, and the files they leave.
 
-A server imports bitmosaic once and forks for each command, before there are threads: a kill then hits the command and
-not its start-up, and hundreds of them are cheap. The command itself is the real one, from its arguments to its exit.
+A server imports bitmosaic once and forks for each command, before threads exist: a kill then hits the command and not
+its start-up, and hundreds of runs are cheap. The command itself is the real one, from its arguments to its exit code.
 """
 
 import hashlib
@@ -18,26 +18,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-
-from bitmosaic.checkpoint import KIND
-from bitmosaic.edits import EditLog
-from bitmosaic.model_file import read_model
-from bitmosaic.run import CHECKPOINT, Run
 from pictures import write_pictures
 
-N_EACH = 30  # pictures of each of three kinds: six batches of 16
+from bitmosaic.estimators.checkpoint import KIND
+from bitmosaic.estimators.model_file import read_model
+from bitmosaic.run.edits import EditLog
+from bitmosaic.run.folder import CHECKPOINT, Run
+from torture.tally import COMMANDS
+
+N_EACH = 30  # images of each of three kinds: six batches of 16
 HIDDEN_WORK = ".extracting"
-MOST_REFITS = 6  # that may come of as many tries
-COMMANDS = ("cluster", "extract", "fit", "predict", "add", "refit")
+MOST_REFITS = 6  # per test
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: its exit code, or minus the signal, and what it said."""
+    """The exit code of a command, or minus the signal, and its error output."""
 
     code: int
     said: str
-    faults: int  # that it met
+    faults: int  # injected
 
     @property
     def crashed(self):
@@ -45,7 +45,7 @@ class Ended:
 
     @property
     def refused(self):
-        """It stopped with one sentence, and a next step."""
+        """It stopped with one sentence of error."""
         lines = self.said.strip().splitlines()
         told = len(lines) == 1 and lines[0].startswith("Error: ") and len(lines[0]) > 40
         return self.code == 1 and told and "[Errno" not in lines[0]
@@ -98,21 +98,21 @@ class Forks:
 
 
 def kill(started):
-    """The command and all it started, wherever it is; nothing if it has ended."""
+    """Kill the command and everything it started; does nothing if it has ended."""
     os.killpg(started[0], signal.SIGKILL)
 
 
 @dataclass
 class Job:
-    """A command, where it writes, and what it leaves undisturbed."""
+    """A command, its output folder, and the files it leaves when undisturbed."""
 
     name: str
     out: Path
     arguments: tuple
-    pictures: Path | None = None  # that it reads
-    origin: Path | None = None  # a run that it changes: `out` begins as a copy of it
+    pictures: Path | None = None  # read by it
+    origin: Path | None = None  # the run it changes: `out` starts as a copy
     seconds: float = 0.0
-    states: list[dict] = field(default_factory=list)  # the files before it, after it, and after it was run once more …
+    states: list[dict] = field(default_factory=list)  # the files before it, after it, after a second run …
 
     def clear(self):
         for path in self.places:
@@ -125,7 +125,7 @@ class Job:
         return self.out, self.out.with_name(f".{self.out.name}{HIDDEN_WORK}")
 
     def left(self):
-        """Every file of this job by its path, with a hash of what it holds."""
+        """Every file of this job by its path, with a hash of its content."""
         return {
             str(path.relative_to(self.out.parent)): _content(path)
             for place in self.places
@@ -135,12 +135,12 @@ class Job:
 
     @property
     def expected(self):
-        """What it leaves in the end. A refit that was done already is done again, so that there is one more."""
+        """The files at the end. A refit that was already complete is repeated, so there is one more."""
         return self.states[self.times_done or 1]
 
     @property
     def times_done(self):
-        """How often it has come to its end, as far as that can be told."""
+        """How often it was completed."""
         if self.name == "add":
             return int((self.out / "additions" / "0001").exists())
         if self.name != "refit":
@@ -148,7 +148,7 @@ class Job:
         return len(json.loads((self.out / "manifest.json").read_text()).get("refits", ()))
 
     def learn(self, forks, times=1):
-        """Run it undisturbed, to know what it leaves."""
+        """Run it undisturbed and note the files it leaves."""
         self.clear()
         self.states = [self.left()]
         for _ in range(times):
@@ -161,24 +161,25 @@ class Job:
 
 
 @contextmanager
-def bench():
-    """The forks, each command by its name with what it leaves when nothing disturbs it, and the folder of it all.
+def prepared(commands=COMMANDS):
+    """The forks, these commands by name with the files they leave when undisturbed, and the folder of all this.
 
-    In memory where that is possible: thousands of syncs take their time on a disk, and a kill does not care.
+    In memory where possible: thousands of syncs are slow on a disk, and a kill does not depend on it.
     """
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as place:
         folder = Path(place)
-        folder.chmod(0o755)  # some commands run as somebody else
+        folder.chmod(0o755)  # some commands run as another user
         pictures, more = write_pictures(folder / "pictures", N_EACH), write_more(folder)
         forks = Forks(folder)
         try:
             for arguments in (cluster(pictures, folder / "ready"), extract(pictures, folder / "views")):
                 assert forks.run(arguments).code == 0
-            shutil.copytree(folder / "ready", folder / "large")
-            assert forks.run(("add", folder / "large", more, "--update")).code == 0
-            edit(folder / "large")
-            jobs = {job.name: job for job in jobs_in(folder, folder)}
+            if "refit" in commands:
+                shutil.copytree(folder / "ready", folder / "large")
+                assert forks.run(("add", folder / "large", more, "--update")).code == 0
+                edit(folder / "large")
+            jobs = {job.name: job for job in jobs_in(folder, folder) if job.name in commands}
             for job in jobs.values():
                 job.learn(forks, MOST_REFITS if job.name == "refit" else 1)
             yield forks, jobs, folder
@@ -187,7 +188,7 @@ def bench():
 
 
 def write_more(folder):
-    """New pictures, known ones and a bad one."""
+    """New images, known ones and a bad one."""
     more = write_pictures(folder / "more", N_EACH, seed=1)
     for number, path in enumerate(sorted((folder / "pictures" / "disc").iterdir())[:5]):
         shutil.copy(path, more / f"known-{number}.png")
@@ -196,7 +197,7 @@ def write_more(folder):
 
 
 def edit(folder):
-    """What a refit has to keep: a name, clusters that were merged, and pictures that were moved."""
+    """Edits that a refit has to keep: a name, merged clusters and moved images."""
     run = Run(folder)
     labels = np.asarray(run.column("labels"))
     log = EditLog(folder, labels, 3, np.asarray(run.fitted_column("labels")))
@@ -227,14 +228,14 @@ def extract(pictures, out):
 
 
 def hidden(job):
-    """What should not be there in the end: temporary files, locks, work folders."""
+    """Files that must not remain: temporary files, locks, work folders."""
     return [path for path in job.left() if any(part.startswith(".") for part in Path(path).parts)]
 
 
 def halves(job):
-    """Files under their final names that are not what they will be: a reader would take half a file for a whole one.
+    """Files under their final names with other content than in an undisturbed run: a reader would read them as whole.
 
-    The results do not depend on chance, so a whole one is known by its content; a manifest grows from stage to stage.
+    The results are deterministic, so a whole file is recognized by its content; a manifest grows from stage to stage.
     """
     left = {path: content for path, content in job.left().items() if path not in hidden(job)}
     changed = [path for path, content in left.items() if not any(state.get(path) == content for state in job.states)]
@@ -242,7 +243,7 @@ def halves(job):
 
 
 def _is_stage(path, job):
-    """Whether it is the manifest of a run that is not finished yet, and all that it says will stay so."""
+    """Whether it is the manifest of an unfinished run whose entries are all final."""
     manifest = job.out / "manifest.json"
     if job.out.parent / path != manifest:
         return False
@@ -252,7 +253,7 @@ def _is_stage(path, job):
 
 
 def _is_checkpoint(path):
-    """Whether it is a whole file of a checkpoint; codes grow, and what is too much of them is cut off."""
+    """Whether it is a whole file of a checkpoint; surplus codes are cut off when it resumes."""
     if path.parent.name != CHECKPOINT:
         return False
     return path.name == "codes.unfinished" or bool(read_model(path, KIND))
@@ -265,7 +266,7 @@ def _content(path):
 
 
 def _timeless(manifest):
-    """Without when and how long: all else is the same, whatever happened on the way."""
+    """Without dates and durations: all else must be equal."""
     for facts in (manifest, *manifest.get("refits", ())):
         for when in ("begun", "at"):
             facts.pop(when, None)

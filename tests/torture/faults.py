@@ -1,51 +1,37 @@
-"""Every write of a command made to fail; a full disk; no permission. The same command then finishes the job."""
+"""Failing writes, full disks and missing permission; then the same command finishes the job."""
 
 import os
 import random
 import signal
 import subprocess
 import time
+from contextlib import nullcontext
 
-from torture import changes
-from torture.commands import COMMANDS, bench, halves, jobs_in
+from torture.commands import halves, jobs_in, prepared
 from torture.kills import check_done, check_reader, check_result
 from torture.locks import until_stopped
 from torture.server import COUNT
 from torture.tally import Tally
 
 ERRORS = ("ENOSPC", "EIO", "EACCES")
-SHORT_TRIES = 4  # some of the writes are enough for a test suite
 NOBODY = 65534
 PAGE = 4096
-PARTS = (*COMMANDS, "disks", "permission", "changes")
-
-KILLED, FAILED = "`{}` killed at", "`{}` with a full or failing disk or no permission at"
 DISKS = "disks of several sizes that fill up during a command, and then grow"
 PERMISSION = "write permission taken away during a command, and given back"
 
 
-def lines(effort):
-    at_writes = [f"{what.format(name)} {_which(effort)}" for name in COMMANDS for what in (KILLED, FAILED)]
-    return [*at_writes, DISKS, PERMISSION, *changes.LINES]
-
-
-def _which(effort):
-    return f"{'every' if effort.whole else 'some'} write, rename, sync or removal"
-
-
-def tallies(effort):
-    with bench() as (forks, jobs, folder):
-        for name in COMMANDS:
-            if effort.wants(f"{name} kills"):
-                yield at_writes(forks, jobs[name], effort, KILLED.format(name), lambda n: "kill")
-            if effort.wants(f"{name} errors"):
-                yield at_writes(forks, jobs[name], effort, FAILED.format(name), errno)
-        if effort.wants("disks"):
+def tallies(effort, workshop=None):
+    with nullcontext(workshop) if workshop else prepared(effort.commands) as (forks, jobs, folder):
+        for name in effort.commands:
+            yield at_writes(forks, jobs[name], effort, f"`{name}` killed at a write, rename, sync or removal", kill_it)
+            yield at_writes(forks, jobs[name], effort, f"`{name}` with a write, rename, sync or removal failing", errno)
+        if effort.times > 1:
             yield full_disk(forks, jobs, effort, folder)
-        if effort.wants("permission"):
             yield no_permission(forks, jobs, effort, folder)
-        if effort.wants("changes"):
-            yield from changes.tallies(forks, jobs, effort, folder)
+
+
+def kill_it(n):
+    return "kill"
 
 
 def errno(n):
@@ -53,11 +39,11 @@ def errno(n):
 
 
 def at_writes(forks, job, effort, what, kind):
-    tally = Tally(f"{what} {_which(effort)}")
+    tally = Tally(what)
     job.clear()
     n_writes = forks.run(job.arguments, fault=[COUNT, 0, [str(job.out.parent)]]).faults
-    step = 1 if effort.whole else max(1, n_writes // SHORT_TRIES)
-    n = 1
+    step = max(1, -(-n_writes // effort.writes))
+    n = (step + 1) // 2
     while True:
         job.clear()
         ended = forks.run(job.arguments, fault=[kind(n), n, [str(job.out.parent)]])
@@ -70,13 +56,13 @@ def at_writes(forks, job, effort, what, kind):
 
 
 def check_stop(job, ended, why, tally):
-    """Killed, done in spite of all, or stopped with a sentence that says where; and nothing half passes for whole."""
+    """It was killed, succeeded, or stopped with one sentence that names the place. No half file is read as whole."""
     told = ended.refused and str(job.out.parent) in ended.said
     if ended.crashed or not (told or ended.code in (0, -signal.SIGKILL)):
         tally.crashes.append(f"{job.name}, {why}: ended with {ended.code}: {ended.said[-600:]}")
     check_done(job, ended, tally, f", {why}")
     check_reader(job, tally, f", {why}")
-    tally.losses += [f"{job.name}, {why}: half of {path} passes for whole" for path in halves(job)]
+    tally.losses += [f"{job.name}, {why}: half of {path} is read as whole" for path in halves(job)]
 
 
 def finish(forks, job, why, tally, user=None):
@@ -87,7 +73,7 @@ def finish(forks, job, why, tally, user=None):
 
 
 def full_disk(forks, jobs, effort, folder):
-    """A disk of its own for the results, of several sizes, so that it is full at several stages; then it grows."""
+    """Results go to a small disk, of several sizes, so that it is full at several stages; then it is enlarged."""
     tally = Tally(DISKS)
     for there in jobs_in(folder / "disk", folder):
         here = jobs[there.name]
@@ -96,7 +82,7 @@ def full_disk(forks, jobs, effort, folder):
         before = 0 if here.origin is None else room(here.out)
         forks.run(here.arguments)
         most = 3 * (room(here.out) - before if here.name == "add" else room(here.out))
-        n_sizes = 24 if effort.whole else 1
+        n_sizes = effort.times
         for size in (int(before + most * (i + 0.3) / n_sizes) for i in range(n_sizes)):
             there.out.parent.mkdir(exist_ok=True)
             mounted = _run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(there.out.parent))
@@ -115,7 +101,7 @@ def full_disk(forks, jobs, effort, folder):
 
 
 def room(folder):
-    """Bytes that a folder takes in memory, where each file has pages of its own."""
+    """Bytes that a folder takes on a tmpfs, where each file has its own pages."""
     pages = [2 + path.stat().st_size // PAGE for path in folder.rglob("*")]
     return PAGE * sum(pages)
 
@@ -125,13 +111,13 @@ def _run(*command):
 
 
 def no_permission(forks, jobs, effort, folder):
-    """Write permission is taken away during a command. Root may always write, so the command runs as somebody else."""
+    """Write permission is taken away during a command. Root may always write, so the command runs as another user."""
     tally = Tally(PERMISSION)
     dice = random.Random(1)
     user = NOBODY if os.geteuid() == 0 else None
     for there in jobs_in(folder / "theirs", folder):
         there.states = jobs[there.name].states
-        for _ in range(10 if effort.whole else 1):
+        for _ in range(effort.times):
             there.out.parent.mkdir(exist_ok=True)
             there.clear()
             for path in (there.out.parent, *there.out.parent.rglob("*")) if user is not None else ():

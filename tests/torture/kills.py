@@ -6,31 +6,25 @@ import shutil
 import signal
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from bitmosaic.errors import BitmosaicError
-from bitmosaic.refitting import HISTORY
-from bitmosaic.run import Run
-from torture.commands import COMMANDS, bench, halves, hidden, kill
+from bitmosaic.pipeline.refitting import HISTORY
+from bitmosaic.run.folder import Run
+from torture.commands import halves, hidden, kill, prepared
 from torture.tally import Tally
 
 MOST_IN_A_ROW = 4
 STAGES = {"fit": ["model.safetensors"], "tables": ["labels.npy", "codes.npy", "clusters.csv", "clusters.parquet"]}
 
 
-def lines(_effort):
-    """What its tallies tell of, in their order, without trying anything; so in each kind."""
-    return [f"`bitmosaic {name}` killed at random moments; then the same command finishes" for name in COMMANDS]
-
-
-def tallies(effort):
+def tallies(effort, workshop=None):
     dice = random.Random(0)
-    with bench() as (forks, jobs, _):
-        for name, what in zip(COMMANDS, lines(effort), strict=True):
-            if not effort.wants(name):
-                continue
-            tally = Tally(what)
+    with nullcontext(workshop) if workshop else prepared(effort.commands) as (forks, jobs, _):
+        for name in effort.commands:
+            tally = Tally(f"`bitmosaic {name}` killed at random moments, then run to its end")
             while tally.tried < effort.kills:
                 rounds = dice.choice([1, 1, 2, MOST_IN_A_ROW])
                 in_a_row(forks, jobs[name], dice, min(rounds, effort.kills - tally.tried), tally)
@@ -49,34 +43,34 @@ def in_a_row(forks, job, dice, n_kills, tally):
         check_end(job, ended, tally)
         check_done(job, ended, tally)
         check_reader(job, tally)
-        tally.losses += [f"{job.name}: half of {path} passes for whole" for path in halves(job)]
-        tally.losses += [f"{job.name}: {path} was made again" for path in remade(job, known)]
-        tally.losses += [f"{job.name}: {counted} pictures were extracted, then fewer"] * (extracted(job) < counted)
+        tally.losses += [f"{job.name}: half of {path} is read as whole" for path in halves(job)]
+        tally.losses += [f"{job.name}: {path} was written again" for path in remade(job, known)]
+        tally.losses += [f"{job.name}: {counted} images were extracted, then fewer"] * (extracted(job) < counted)
         known, counted = finished(job), extracted(job)
     check_end(job, forks.run(job.arguments), tally)
-    tally.losses += [f"{job.name}: {path} was made again" for path in remade(job, known)]
+    tally.losses += [f"{job.name}: {path} was written again" for path in remade(job, known)]
     check_result(job, tally)
 
 
 def check_end(job, ended, tally):
-    """Killed, or at its end before that; nothing else."""
+    """It was killed, or ended well before the kill."""
     if ended.crashed or ended.code not in (0, -signal.SIGKILL):
         tally.crashes.append(f"{job.name} ended with {ended.code}: {ended.said[-600:]}")
 
 
 def check_done(job, ended, tally, why=""):
-    """Who says that all is done has done it, whatever happened; only what could not be removed may be left."""
+    """A command with exit code 0 has written all its files; only files that could not be removed may remain."""
     if ended.code == 0:
         left = job.left()
         lacks = sorted(path for path, content in job.expected.items() if left.get(path) != content)
-        tally.losses += [f"{job.name}{why}: it says it is done, without {', '.join(lacks)}"] * bool(lacks)
+        tally.losses += [f"{job.name}{why}: exit code 0 without {', '.join(lacks)}"] * bool(lacks)
 
 
 def check_reader(job, tally, why=""):
-    """Who opens a run that was being changed sees it as it was before or after, never half of each."""
+    """A run opened after the kill is the old one or the new one, never a mixture."""
     if job.origin is None:
         return
-    with tempfile.TemporaryDirectory() as elsewhere:  # the disk may be full
+    with tempfile.TemporaryDirectory() as elsewhere:  # the disk of the job may be full
         seen = replace(job, out=Path(elsewhere) / job.out.name)
         shutil.copytree(job.out, seen.out)
         try:
@@ -90,7 +84,7 @@ def check_reader(job, tally, why=""):
 
 
 def of_the_run(job, left=None):
-    """What belongs together; edits and lineages of earlier times stand beside it."""
+    """Files of the run itself, without the history and hidden files."""
     paths = {Path(path).relative_to(job.out.name): content for path, content in (left or job.left()).items()}
     return {
         path: content
@@ -109,7 +103,7 @@ def check_result(job, tally):
 
 
 def finished(job):
-    """The files of what was finished, each with what a second making would change."""
+    """Finished files, each with its inode and date, which change if it is written again."""
     places = {"cluster": "views/*", "extract": "*", "add": "additions/0*/*"}
     files = [path for path in job.out.glob(places[job.name]) if path.is_file()] if job.name in places else []
     manifest = job.out / "manifest.json"
@@ -124,8 +118,8 @@ def remade(job, known):
 
 
 def extracted(job):
-    """How many pictures count as extracted."""
-    done = {"cluster": "views", "extract": ".", "add": "additions/*/views"}  # also where it is not published yet
+    """Number of images extracted so far."""
+    done = {"cluster": "views", "extract": ".", "add": "additions/*/views"}  # also before it is published
     if any(job.out.glob(f"{done.get(job.name, 'nowhere')}/extraction.json")):
         return float("inf")
     places = [path for place in job.places for path in place.rglob("state.json")]

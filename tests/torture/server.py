@@ -1,10 +1,9 @@
 """Forks a bitmosaic command for each line of JSON on its standard input; answers with process ids and exit codes.
 
-A fault is ["kill" or an errno, n, places]: at the n-th time that something in these places is to be written, opened for
-writing, cut, synced, renamed, made or removed, the process is killed there, or the system call fails with that error;
-of what is written there, half comes to the file.
-["count", 0, places] lets nothing fail, and tells of every such time. ["stop", n, places] stops it (SIGSTOP) there, or
-where anything in these places is opened, listed, locked or looked at: ["count all", 0, places] tells of all that.
+A fault is ["kill" or an errno, n, places]: the n-th call that writes, opens for writing, truncates, syncs, renames,
+creates or removes something in these places kills the process or fails with that error; a write first writes half of
+its data.
+["count", 0, places] lets nothing fail and reports every such call.
 """
 
 import builtins
@@ -17,8 +16,8 @@ import sys
 import traceback
 from pathlib import Path
 
-COUNT, COUNT_ALL, STOP = "count", "count all", "stop"
-# Events of Python's audit, and where they tell the folder that a relative path begins in, as shutil.rmtree gives it.
+COUNT = "count"
+# Audit events of Python, and the position of the folder descriptor that a relative path belongs to.
 CHANGES = {
     "os.rename": slice(2, 3),
     "os.mkdir": slice(2, 3),
@@ -26,19 +25,20 @@ CHANGES = {
     "os.rmdir": slice(1, 2),
     "os.truncate": slice(0),
 }
-LOOKS = ("os.listdir", "os.scandir", "fcntl.flock")
 
 
 def main(folder):
-    os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])  # one thread: a fork has no other
-    from bitmosaic import checkpoint, extraction
+    os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])  # one thread: a fork copies no other
     from pictures import write_pictures
+
+    from bitmosaic.estimators import checkpoint
+    from bitmosaic.pipeline import extraction
     from torture.commands import edit
 
     extraction.BATCH = 16  # so that there are several
     checkpoint.EVERY = checkpoint.COST = 0.0  # after every iteration
     pictures, warm = write_pictures(Path(folder) / "pictures", 4), Path(folder) / "run"
-    # Compiles or loads what every command needs, once for all of them.
+    # Compile or load the kernels of all commands once.
     for arguments in (
         ("cluster", pictures, "--clusters", 3, "--labels", "folder", "--out", warm),
         ("predict", warm, pictures, "--out", Path(folder) / "predicted"),
@@ -63,7 +63,7 @@ def fork(arguments, log, fault, user):
     reading, writing = os.pipe()
     if pid := os.fork():
         os.close(writing)
-        os.read(reading, 1)  # it leads its group by now
+        os.read(reading, 1)  # now it leads its process group
         os.close(reading)
         return pid
     code = 70
@@ -88,7 +88,7 @@ def fork(arguments, log, fault, user):
 
 
 def command(arguments, said):
-    """As from the shell. Only what it says in error matters; the result is in files."""
+    """Run a command as from the shell; only its error output is kept."""
     from bitmosaic.cli import main as bitmosaic
 
     sys.argv = ["bitmosaic", *map(str, arguments)]
@@ -105,20 +105,17 @@ def command(arguments, said):
 
 
 def install(kind, n, places):
-    """Let the n-th change to anything in these places fail, and that alone: a full disk is tried with a full disk."""
-    count, stepwise, places = 0, kind in (STOP, COUNT_ALL), tuple(places)
+    """Let only the n-th change in these places fail."""
+    count, places = 0, tuple(places)
 
     def meet(path, tear=lambda: None):
         nonlocal count
         if not isinstance(path, str | bytes | os.PathLike) or not os.path.abspath(os.fsdecode(path)).startswith(places):
             return
         count += 1
-        if count == n or kind in (COUNT, COUNT_ALL):
+        if count == n or kind == COUNT:
             write(2, b"FAULT\n")
-            if kind in (COUNT, COUNT_ALL):
-                return
-            if kind == STOP:
-                os.kill(os.getpid(), signal.SIGSTOP)
+            if kind == COUNT:
                 return
             tear()
             if kind == "kill":
@@ -126,23 +123,21 @@ def install(kind, n, places):
             raise OSError(getattr(errno, kind), os.strerror(getattr(errno, kind)), os.fsdecode(path))
 
     def audit(event, values):
-        if event == "open" and (stepwise or (isinstance(values[2], int) and values[2] & (os.O_WRONLY | os.O_RDWR))):
+        if event == "open" and isinstance(values[2], int) and values[2] & (os.O_WRONLY | os.O_RDWR):
             meet(values[0])
         elif event in CHANGES:
             meet(_below(values[0], *values[CHANGES[event]]))
-        elif stepwise and event in LOOKS:
-            meet(_path(values[0]))
 
     class Raw(io.FileIO):
         def write(self, data):
-            meet(self.name, lambda: super(Raw, self).write(memoryview(data)[: len(data) // 2]))  # as a disk tears it
+            meet(self.name, lambda: super(Raw, self).write(memoryview(data)[: len(data) // 2]))  # a torn write
             return super().write(data)
 
         def truncate(self, size=None):
             meet(self.name)
             return super().truncate(size)
 
-    opened, fsync, write, stat = io.open, os.fsync, os.write, os.stat
+    opened, fsync, write = io.open, os.fsync, os.write
 
     def open_(file, mode="r", buffering=-1, *rest, **options):
         if isinstance(file, int) or "b" not in mode or not set(mode) & set("wax+"):
@@ -160,19 +155,13 @@ def install(kind, n, places):
         meet(_path(descriptor), lambda: write(descriptor, data[: len(data) // 2]))
         return write(descriptor, data)
 
-    def stat_(path, **options):
-        meet(path)
-        return stat(path, **options)
-
     builtins.open = io.open = open_
     os.fsync, os.write = fsync_, write_
-    if stepwise:
-        os.stat = stat_
     sys.addaudithook(audit)
 
 
 def _below(where, folder=-1):
-    """A path that is relative to an open folder, where one is given."""
+    """A path, relative to an open folder if one is given."""
     path = _path(where)
     return path if folder == -1 else os.path.join(_path(folder), os.fsdecode(path))
 

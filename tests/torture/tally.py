@@ -1,46 +1,43 @@
-"""How often something was tried, and what came of it."""
+"""Counts of what was tried and what failed."""
 
-import re
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much of everything: the short form is part of the test suite, the long one is `make torture`."""
+    """How much to try: the short form is part of the test suite, the long one is `make torture`."""
 
+    commands: tuple[str, ...]  # that are disturbed
     kills: int  # of each command, at random moments
-    seconds: float  # of fuzzing each reader, by each engine, and of attacks on the server
+    writes: int  # of each command, at most, that are killed or fail
+    times: int  # repetitions of the other tests
+    mutants: int  # damaged copies of each image and archive
     load: float  # seconds of load on the server
-    whole: bool  # every write of a command is made to fail, not some
-    only: str = ""  # the part of a kind that is tried; all where there is none
-
-    def wants(self, part):
-        """Whether the part that is asked for stands in this name, as whole words."""
-        return re.search(rf"(?<!\w){re.escape(self.only)}(?!\w)", part) is not None if self.only else True
 
 
-SHORT = Effort(kills=2, seconds=1, load=1, whole=False)
-LONG = Effort(kills=50, seconds=30, load=60, whole=True)
+COMMANDS = ("cluster", "extract", "fit", "predict", "add", "refit")
+SHORT = Effort(("cluster", "add"), kills=1, writes=2, times=1, mutants=3, load=1)
+LONG = Effort(COMMANDS, kills=50, writes=60, times=10, mutants=1000, load=60)
 
 
 @dataclass
 class Tally:
-    """One line of the table. What went wrong is counted and described; nothing stops at the first."""
+    """One line of the table. Failures are collected; the first one does not end the test."""
 
     what: str  # was tried
     tried: int = 0
-    how: str = ""  # what the table says of the run beside its commit
-    losses: list[str] = field(default_factory=list)  # something that was there is gone, or a half file passed for whole
+    losses: list[str] = field(default_factory=list)  # a finished file is missing, or half a file is read as whole
     wrong: list[str] = field(default_factory=list)  # results that differ from those of an undisturbed run
-    crashes: list[str] = field(default_factory=list)  # a traceback, a signal, memory beyond the limit
+    crashes: list[str] = field(default_factory=list)  # a traceback, a signal, memory or time above the limit
 
-    def add(self, other):
+    def add(self, other: "Tally") -> None:
         self.tried += other.tried
-        for kept, more in ((self.losses, other.losses), (self.wrong, other.wrong), (self.crashes, other.crashes)):
-            kept += more
+        self.losses += other.losses
+        self.wrong += other.wrong
+        self.crashes += other.crashes
 
     @property
-    def bad(self):
-        """What must not be; a line that says nothing of it and was never tried is no proof either."""
-        untried = ["it was never tried"] if not self.tried and "not tried" not in self.what else []
+    def bad(self) -> list[str]:
+        """All failures. A test that tried nothing has failed, unless it says why."""
+        untried = ["nothing was tried"] if not self.tried and "not tried" not in self.what else []
         return [*self.losses, *self.wrong, *self.crashes, *untried]

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse
+from mat_files import cell, write_v7, write_v73
 
 from bitmosaic.errors import FileFormatError, ViewMismatchError
+from bitmosaic.io import read as npy
 from bitmosaic.views import read_rows, read_views
-from mat_files import cell, write_v7, write_v73
 
 RNG = np.random.default_rng(0)
 N = 20
@@ -42,7 +43,7 @@ def test_cells_of_views_are_read(read, name, column):
 
 @pytest.mark.parametrize("name", ["Y", "y", "truth", "gt", "truelabel", "labels", "label", "gnd"])
 @pytest.mark.parametrize("labels", [LABELS[:, None], LABELS[None, :], cell(LABELS[:, None], LABELS[:, None])])
-def test_labels_are_found_under_their_many_names(read, name, labels):
+def test_labels_are_found_by_name(read, name, labels):
     views = read(**{"X": cell(A, B), name: labels})
     np.testing.assert_array_equal(views.labels, LABELS)
     assert views.labels.dtype.kind in "iu"
@@ -57,15 +58,15 @@ def test_labels_may_be_words(read):
     assert read(X=A, label=cell(*names, column=True)).labels.tolist() == names
 
 
-def test_cells_of_features_by_samples_are_turned(read):
+def test_cells_of_features_by_samples_are_transposed(read):
     assert_holds(read(data=cell(A.T, B.T), truth=LABELS), A, B)
 
 
-def test_cells_of_both_directions_are_turned_one_by_one(read):
+def test_each_cell_is_transposed_on_its_own(read):
     assert_holds(read(data=cell(A, B.T), truth=LABELS), A, B)
 
 
-def test_a_square_cell_is_kept(read):
+def test_a_square_cell_is_not_transposed(read):
     square = RNG.normal(size=(N, N))
     assert_holds(read(data=cell(square, B.T), truth=LABELS), square, B)
 
@@ -77,7 +78,7 @@ def test_without_labels_the_shared_side_is_the_samples(read):
     assert_holds(read(X=cell(A.T, B)), A, B)
 
 
-def test_without_labels_and_in_doubt_rows_are_samples(read):
+def test_without_labels_rows_of_equal_shapes_are_samples(read):
     assert_holds(read(X=cell(A, A + 1)), A, A + 1)
 
 
@@ -100,7 +101,7 @@ def test_sparse_cells_become_dense(read):
     assert_holds(read(X=cell(A, sparse.tocsc()), Y=LABELS), A, sparse.toarray())
 
 
-def test_views_that_do_not_fit_the_labels_are_a_mismatch(read):
+def test_views_that_do_not_match_the_labels_are_a_mismatch(read):
     with pytest.raises(ViewMismatchError, match=f"number of labels, {N}; view 1 is 19×7"):
         read(X=cell(A, B[:19]), Y=LABELS)
 
@@ -120,12 +121,12 @@ def test_a_struct_instead_of_views_is_refused(read):
         read(X={"hog": A}, Y=LABELS)
 
 
-def test_cells_in_cells_are_refused(read):
+def test_nested_cells_are_refused(read):
     with pytest.raises(FileFormatError, match=r"variable 'X' must be a matrix of numbers.*cell array"):
         read(X=cell(cell(A, B), B), Y=LABELS)
 
 
-def test_a_file_without_views_says_what_it_holds(read):
+def test_the_error_for_a_file_without_views_lists_its_variables(read):
     with pytest.raises(FileFormatError, match=r"the file holds .*hog \(20×5 float64\)"):
         read(hog=A, name="a set")
 
@@ -135,9 +136,47 @@ def test_views_of_v73_stay_on_disk(tmp_path):
     assert not any(isinstance(array, np.ndarray) for array in read_views(tmp_path / "set.mat").arrays)
 
 
-def test_a_sparse_matrix_that_leaves_its_bounds_is_refused(tmp_path):
+def test_a_sparse_matrix_with_rows_out_of_range_is_refused(tmp_path):
     write_v73(tmp_path / "set.mat", {"X": scipy.sparse.eye(N).tocsc()})
     with h5py.File(tmp_path / "set.mat", "r+") as file:
         file["X/ir"][3] = 10**6
     with pytest.raises(FileFormatError, match="cannot be read"):
         read_views(tmp_path / "set.mat")
+
+
+def test_labels_may_be_rows_of_characters(tmp_path):
+    write_v7(tmp_path / "set.mat", {"X": A[:3], "label": np.array(["cat", "dog", "é"])})
+    assert read_views(tmp_path / "set.mat").labels.tolist() == ["cat", "dog", "é"]
+
+
+@pytest.mark.parametrize("options", [{"format": "4"}, {"do_compression": True}])
+def test_files_of_version_4_and_compressed_files_are_read(tmp_path, options):
+    sparse = scipy.sparse.random(N, 6, density=0.2, random_state=1).tocsc()
+    scipy.io.savemat(tmp_path / "set.mat", {"X1": A, "X2": sparse, "Y": LABELS}, **options)
+    assert_holds(read_views(tmp_path / "set.mat"), A, sparse.toarray())
+
+
+def test_logical_matrices_are_read(read):
+    assert_holds(read(X=cell(A > 0, B)), A > 0, B)
+
+
+@pytest.mark.parametrize("matrix", [np.zeros((1000, 1000)), scipy.sparse.eye(1000).tocsc()], ids=["dense", "sparse"])
+def test_a_small_file_whose_matrix_does_not_fit_into_memory_is_refused(tmp_path, matrix, monkeypatch):
+    scipy.io.savemat(tmp_path / "set.mat", {"X": matrix}, do_compression=True)
+    assert (tmp_path / "set.mat").stat().st_size < 2**16
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**20)
+    with pytest.raises(FileFormatError, match="more than half of the memory"):
+        read_views(tmp_path / "set.mat")
+
+
+def test_a_sparse_matrix_of_v73_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypatch):
+    write_v73(tmp_path / "set.mat", {"X": scipy.sparse.eye(1000).tocsc()})
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**20)
+    with pytest.raises(FileFormatError, match="more than half of the memory"):
+        read_views(tmp_path / "set.mat")
+
+
+def test_one_long_text_label_that_pads_all_others_beyond_memory_is_refused(read, monkeypatch):
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**20)
+    with pytest.raises(FileFormatError, match="more than half of the memory"):
+        read(X=np.zeros((200, 1)), Y=cell("x" * 10**3, *"y" * 199, column=True))

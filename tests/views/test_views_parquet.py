@@ -1,11 +1,13 @@
 """Parquet files written by pyarrow: columns of lists, or numbered columns."""
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bitmosaic.errors import FileFormatError
+from bitmosaic.io import read as npy
 from bitmosaic.views import read_rows, read_views
 from bitmosaic.views.parquet import ParquetFile
 
@@ -61,18 +63,18 @@ def test_missing_values_of_any_number_type_are_nan(write, kind):
     np.testing.assert_array_equal(read_rows(views["hog"], slice(None)), expected)
 
 
-def test_the_first_row_may_lack_its_list_in_whole_row_groups(write):
+def test_the_first_row_groups_may_be_null(write):
     views = read_views(write({"hog": lists(pa.list_(pa.float32()), missing=set(range(20)))}))
     assert views.widths == (4,)
     np.testing.assert_array_equal(read_rows(views["hog"], np.array([20, 24])), MATRIX[[20, 24]])
 
 
-def test_a_view_that_is_missing_everywhere_is_refused(write):
+def test_a_column_of_nulls_is_refused(write):
     with pytest.raises(FileFormatError, match="'hog' must hold at least one list; all of its rows are null"):
         read_views(write({"hog": lists(pa.list_(pa.float32()), missing=set(range(25)))}))
 
 
-def test_lists_of_different_length_name_the_row(write):
+def test_the_error_for_lists_of_different_length_names_the_row(write):
     rows = MATRIX.tolist()
     rows[17] = [1.0, 2.0]
     views = read_views(write({"hog": rows}))
@@ -98,7 +100,6 @@ def test_missing_numbers_in_columns_are_nan(write):
 
 
 def test_a_data_frame_of_numbers_is_one_view(tmp_path):
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(MATRIX, columns=list("0123"), index=np.arange(25) * 2)
     frame.to_parquet(tmp_path / "a.parquet")
     views = read_views(tmp_path / "a.parquet")
@@ -111,12 +112,12 @@ def test_string_labels_are_read(write):
     assert read_views(write({"hog": MATRIX.tolist(), "truth": labels})).labels.tolist()[:2] == ["cat", "dog"]
 
 
-def test_labels_with_gaps_are_refused(write):
+def test_null_labels_are_refused(write):
     with pytest.raises(FileFormatError, match="'y' needs a value in every row; 1 are null"):
         read_views(write({"hog": [[1.0], [2.0]], "y": [1, None]}))
 
 
-def test_a_file_without_numbers_says_what_it_holds(write):
+def test_the_error_for_a_file_without_numbers_lists_its_columns(write):
     with pytest.raises(FileFormatError, match=r"the file holds name \(string\)"):
         read_views(write({"name": ["a", "b"]}))
 
@@ -133,7 +134,7 @@ def test_a_file_of_no_rows_is_refused(write):
         read_views(write({"a_0": pa.array([], pa.float32())}))
 
 
-def test_one_row_group_is_read_once_for_neighbouring_blocks(write, monkeypatch):
+def test_a_row_group_is_read_once_for_consecutive_blocks(write, monkeypatch):
     views = read_views(write({"hog": lists(pa.list_(pa.float32(), 4))}))
     read = []
     original = ParquetFile.read
@@ -141,3 +142,53 @@ def test_one_row_group_is_read_once_for_neighbouring_blocks(write, monkeypatch):
     for start in range(0, 25, 2):
         np.testing.assert_array_equal(views["hog"][start : start + 2], MATRIX[start : start + 2])
     assert read == [0, 1, 2]
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "lz4", "zstd"])
+def test_columns_of_all_usual_types_and_codecs_are_read(tmp_path, version, codec):
+    n = 30
+    lists = np.arange(5.0 * n).reshape(n, 5)
+    columns = {
+        "meta": [{"a": i, "b": [{"c": "x"}]} for i in range(n)],
+        "hog": pa.array([*lists[:-1], None], pa.list_(pa.float64())),
+        "a.b": pa.FixedSizeListArray.from_arrays(lists.ravel(), 5),
+        "large": pa.array(list(lists), pa.large_list(pa.float32())),
+        "y": pa.array(["a", "b", "c"] * 10).dictionary_encode(),
+        "path": [f"{i}.png" for i in range(n)],
+    }
+    table = pa.table(columns)
+    path = tmp_path / "a.parquet"
+    options = {"write_page_index": True, "sorting_columns": [pq.SortingColumn(0)], "write_page_checksum": True}
+    with pq.ParquetWriter(path, table.schema, data_page_version=version, compression=codec, **options) as writer:
+        for piece in (table[:7], table[:0], table[7:]):
+            writer.write_table(piece)
+    views = read_views(path)
+    assert views.names == ("hog", "a.b", "large")
+    assert views.paths == tuple(f"{i}.png" for i in range(n))
+    assert views.labels.tolist() == ["a", "b", "c"] * 10
+    for array in views.arrays:
+        np.testing.assert_array_equal(array[: n - 1], lists[:-1])
+
+
+def test_a_row_group_larger_than_memory_is_refused(write, monkeypatch):
+    path = write({"hog": list(np.random.default_rng(0).normal(size=(10, 10_000)))})
+    monkeypatch.setattr(npy, "machine_memory", lambda: 10**6)
+    with pytest.raises(FileFormatError, match="more than half of the memory"):
+        read_views(path)
+
+
+def test_one_long_text_label_that_pads_all_others_beyond_memory_is_refused(write, monkeypatch):
+    path = write({"hog_0": np.zeros(200), "y": ["x" * 10**4] + ["y"] * 199})
+    monkeypatch.setattr(npy, "machine_memory", lambda: 10**6)
+    with pytest.raises(FileFormatError, match="more than half of the memory"):
+        read_views(path)
+
+
+def test_damage_inside_a_column_is_reported_when_it_is_read(write):
+    path = write({"hog_0": MATRIX[:, 0]})
+    damaged = bytearray(path.read_bytes())
+    damaged[4:40] = b"\xff" * 36
+    path.write_bytes(damaged)
+    with pytest.raises(FileFormatError, match=r"columns hog_0 cannot be read .*write it again"):
+        read_views(path).arrays[0][:]

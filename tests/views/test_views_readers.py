@@ -1,4 +1,6 @@
-"""Plain files: .npy, .npz and HDF5; and what is said about files that cannot be read."""
+""".npy, .npz and HDF5 files, and the errors for damaged files of all formats."""
+
+import os
 
 import h5py
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import scipy.io
 
 from bitmosaic.errors import FileFormatError, MissingFileError, ViewMismatchError
+from bitmosaic.io import read as npy
 from bitmosaic.views import read_rows, read_views
 
 MATRIX = np.random.default_rng(0).normal(size=(40, 3))
@@ -43,16 +46,59 @@ def test_a_column_of_labels_is_labels(tmp_path):
     np.testing.assert_array_equal(read_views(tmp_path / "a.npz").labels, LABELS)
 
 
-def test_pickled_objects_are_refused(tmp_path):
-    objects = np.array([[{}, 1], [2, 3]], dtype=object)
-    np.savez(tmp_path / "a.npz", hog=MATRIX, evil=objects, allow_pickle=True)
+class Payload:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def __reduce__(self):
+        return open, (str(self.trace), "w")
+
+
+def test_pickled_objects_are_refused_and_not_run(tmp_path):
+    objects = np.array([[Payload(tmp_path / "trace")]], object)
+    np.savez(tmp_path / "a.npz", hog=MATRIX, evil=objects)
     np.save(tmp_path / "b.npy", objects, allow_pickle=True)
     for name in ("a.npz", "b.npy"):
-        with pytest.raises(FileFormatError, match="pickled objects, and these are refused"):
+        with pytest.raises(FileFormatError, match="pickled objects, and these are refused because they can run code"):
             read_views(tmp_path / name)
+    assert not (tmp_path / "trace").exists()
 
 
-def test_a_npz_file_without_a_matrix_says_what_it_holds(tmp_path):
+def test_a_npz_file_that_does_not_fit_into_memory_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "a.npz", a=np.zeros((1000, 1000)))
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**20)
+    with pytest.raises(FileFormatError, match="more than half of the memory"):
+        read_views(tmp_path / "a.npz")
+
+
+def test_a_npy_file_that_claims_more_than_it_holds_is_refused(tmp_path):
+    np.save(tmp_path / "a.npy", MATRIX)
+    content = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(content.replace(b"(40, 3), }" + b" " * 9, b"(40000000000, 3), }"))
+    with pytest.raises(FileFormatError, match=r"is not a whole \.npy file .*file size"):
+        read_views(tmp_path / "a.npy")
+
+
+def test_paths_in_bytes_that_are_not_utf8_are_decoded_like_file_names(tmp_path):
+    paths = np.array([b"\xff.png"] * 40)
+    np.savez(tmp_path / "a.npz", hog=MATRIX, paths=paths)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["hog"], file["paths"] = MATRIX, paths
+    for name in ("a.npz", "a.h5"):
+        assert read_views(tmp_path / name).paths == ("\udcff.png",) * 40
+
+
+@pytest.mark.parametrize("name", ["a.mat", "0.npy"])
+def test_a_named_pipe_is_refused_at_once(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    for path in (tmp_path / name, tmp_path) if name == "0.npy" else (tmp_path / name,):
+        with pytest.raises(FileFormatError, match=f"Only regular files are read; .*{name} is a folder, a pipe"):
+            read_views(path)
+
+
+def test_the_error_for_a_npz_file_without_a_matrix_lists_its_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", other=np.arange(3))
     with pytest.raises(FileFormatError, match=r"holds other \(3,\) int64. Save \(n, d\) matrices"):
         read_views(tmp_path / "a.npz")
@@ -75,10 +121,16 @@ def test_an_hdf5_file_holds_views_and_labels(tmp_path, group):
     assert not isinstance(views["hog"], np.ndarray)
 
 
-def test_an_hdf5_file_may_hold_string_labels(tmp_path):
+@pytest.mark.parametrize("length", [None, 5], ids=["variable", "fixed"])
+def test_an_hdf5_file_may_hold_text(tmp_path, length):
+    kind = h5py.string_dtype("utf-8", length)
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["hog"], file["y"] = MATRIX[:2], ["cat", "dög"]
-    assert read_views(tmp_path / "a.h5").labels.tolist() == ["cat", "dög"]
+        file["hog"] = MATRIX[:2]
+        file.create_dataset("y", data=["cat", "dög"] if length is None else [b"cat", "dög".encode()], dtype=kind)
+        file.create_dataset("path", data=[b"a", b"b"], dtype=kind)
+    views = read_views(tmp_path / "a.h5")
+    assert views.labels.tolist() == ["cat", "dög"]
+    assert views.paths == ("a", "b")
 
 
 def test_an_hdf5_file_cannot_name_a_view_twice(tmp_path):
@@ -88,19 +140,66 @@ def test_an_hdf5_file_cannot_name_a_view_twice(tmp_path):
         read_views(tmp_path / "a.h5")
 
 
-def test_an_hdf5_link_that_leads_nowhere_is_passed_over(tmp_path):
+def test_a_broken_hdf5_link_is_skipped(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["hog"], file["gone"] = MATRIX, h5py.SoftLink("/nowhere")
     assert read_views(tmp_path / "a.h5").names == ("hog",)
 
 
-def test_rows_of_a_file_must_agree(tmp_path):
+@pytest.mark.parametrize("name", ["a.h5", "a.mat"])
+def test_an_hdf5_file_whose_values_are_in_another_file_is_refused(tmp_path, name):
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["X"] = MATRIX
+    MATRIX.tofile(tmp_path / "other.bin")
+    layout = h5py.VirtualLayout(MATRIX.shape, "f8")
+    layout[:] = h5py.VirtualSource(tmp_path / "other.h5", "X", MATRIX.shape)
+    for make in (
+        lambda file: file.__setitem__("X", h5py.ExternalLink("other.h5", "/X")),
+        lambda file: (
+            file.__setitem__("deep/o", h5py.ExternalLink("other.h5", "/")),
+            file.__setitem__("X", h5py.SoftLink("/deep/o/X")),
+        ),
+        lambda file: file.create_virtual_dataset("X", layout),
+        lambda file: file.create_dataset("X", (40, 3), "f8", external=[(str(tmp_path / "other.bin"), 0, 960)]),
+    ):
+        with h5py.File(tmp_path / name, "w", userblock_size=512) as file:
+            make(file)
+        with pytest.raises(FileFormatError, match="X' are in another file, and only this file is read"):
+            read_views(tmp_path / name)
+
+
+def test_links_within_an_hdf5_file_are_followed(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["deep/hog"] = MATRIX
+        file["hog"], file["loop"] = h5py.SoftLink("/deep/hog"), file["/"]
+    assert read_views(tmp_path / "a.h5").names == ("hog",)
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.mat"])
+def test_a_chunk_of_hdf5_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypatch, name):
+    shape = (4096, 1024)
+    with h5py.File(tmp_path / name, "w") as file:
+        file.create_dataset("X", shape, "f4", chunks=shape, compression="gzip")
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**25 - 2)
+    with pytest.raises(FileFormatError, match="more than half of the memory"):
+        read_views(tmp_path / name)
+
+
+def test_one_long_text_label_in_hdf5_that_pads_all_others_beyond_memory_is_refused(tmp_path, monkeypatch):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["hog"], file["y"] = MATRIX[:12], ["x" * 10**5, *"abcdefghijk"]
+    monkeypatch.setattr(npy, "machine_memory", lambda: 2**22)
+    with pytest.raises(FileFormatError, match="more than half of the memory"):
+        read_views(tmp_path / "a.h5")
+
+
+def test_views_of_a_file_must_have_the_same_number_of_rows(tmp_path):
     np.savez(tmp_path / "a.npz", hog=MATRIX, gist=MATRIX[:30])
     with pytest.raises(ViewMismatchError, match=r"got \[40, 30\] for hog, gist"):
         read_views(tmp_path / "a.npz")
 
 
-def test_labels_that_are_no_classes_name_the_file(tmp_path):
+def test_the_error_for_invalid_labels_names_the_file(tmp_path):
     np.savez(tmp_path / "a.npz", hog=MATRIX, y=MATRIX[:, 0])
     with pytest.raises(FileFormatError, match=r"a\.npz: Labels must be whole numbers or strings"):
         read_views(tmp_path / "a.npz")
@@ -109,7 +208,7 @@ def test_labels_that_are_no_classes_name_the_file(tmp_path):
 @pytest.mark.parametrize(
     "array", [np.arange(4), np.zeros((2, 2, 2)), np.array([["a"]]), np.zeros((0, 3)), np.eye(2) * 1j]
 )
-def test_a_npy_file_that_is_no_matrix_of_numbers_is_refused(tmp_path, array):
+def test_a_npy_file_must_hold_a_matrix_of_numbers(tmp_path, array):
     np.save(tmp_path / "a.npy", array)
     with pytest.raises(FileFormatError, match=r"a\.npy"):
         read_views(tmp_path / "a.npy")
@@ -121,7 +220,7 @@ def test_other_files_are_refused_with_the_list_of_formats(tmp_path):
         read_views(tmp_path / "a.csv")
 
 
-def test_a_missing_file_is_said_to_be_missing(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(MissingFileError, match=r"There is no file or folder .*a\.npy"):
         read_views(tmp_path / "a.npy")
 
@@ -164,7 +263,7 @@ WRITERS = [
 
 @pytest.mark.parametrize(("name", "write"), WRITERS)
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.98])
-def test_a_cut_file_is_refused(tmp_path, name, write, share):
+def test_a_truncated_file_is_refused(tmp_path, name, write, share):
     path = tmp_path / name
     write(path)
     whole = path.read_bytes()
@@ -180,7 +279,7 @@ def test_a_file_of_another_format_is_refused(tmp_path, name, write):
         read_views(tmp_path / name)
 
 
-def test_damage_inside_a_file_is_told_when_its_rows_are_read(tmp_path):
+def test_damage_inside_a_file_is_reported_when_its_rows_are_read(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         data = file.create_dataset("hog", data=MATRIX, chunks=(40, 3), compression="gzip", fletcher32=True)
         where = data.id.get_chunk_info(0).byte_offset

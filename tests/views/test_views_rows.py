@@ -1,4 +1,4 @@
-"""Rows of every kind of source equal what NumPy's indexing gives, as float32."""
+"""Rows of every kind of source equal the rows of the NumPy array, as float32."""
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ import pytest
 import scipy.io
 
 from bitmosaic.views import as_views, forget_pages, read_rows, read_views, write_views
-from bitmosaic.views import hdf5 as hdf5_module
+from bitmosaic.views import views as views_module
 
 N = 53
 MATRIX = np.random.default_rng(0).normal(size=(N, 6))
@@ -108,7 +108,7 @@ def test_rows_outside_the_view_are_an_index_error(source):
         read_rows(source, np.array([0, N]))
 
 
-def test_every_source_tells_its_shape(source):
+def test_every_source_has_shape_and_dtype(source):
     assert tuple(source.shape) == (N, 6)
     assert source.dtype == np.float64
 
@@ -133,7 +133,7 @@ def test_float32_rows_are_not_copied():
     assert np.shares_memory(read_rows(array, slice(1, 3)), array)
 
 
-def test_values_beyond_float32_become_infinite_in_silence():
+def test_values_beyond_float32_become_infinite_without_a_warning():
     read = read_rows(np.array([[1e300, -1e300, 1.0]]), slice(None))
     np.testing.assert_array_equal(read, [[np.inf, -np.inf, 1.0]])
 
@@ -141,13 +141,13 @@ def test_values_beyond_float32_become_infinite_in_silence():
 @pytest.mark.parametrize("window", [64, 400, 10**6])
 @pytest.mark.parametrize("row_cost", [0, 10**9])
 def test_scattered_hdf5_rows_do_not_depend_on_how_they_are_read(tmp_path, monkeypatch, window, row_cost):
-    monkeypatch.setattr(hdf5_module, "_WINDOW_BYTES", window)
-    monkeypatch.setattr(hdf5_module, "_ROW_COST_BYTES", row_cost)
+    monkeypatch.setattr(views_module, "_WINDOW_BYTES", window)
+    monkeypatch.setattr(views_module, "_ROW_COST_BYTES", row_cost)
     rows = np.sort(np.random.default_rng(1).integers(0, N, 30))
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["a"], file["t"] = MATRIX, MATRIX.T
         np.testing.assert_array_equal(read_rows(file["a"], rows), MATRIX[rows].astype(np.float32))
-        upright = hdf5_module.H5Rows(file["t"]).T
+        upright = views_module.H5Rows(file["t"]).T
         np.testing.assert_array_equal(read_rows(upright, rows), MATRIX[rows].astype(np.float32))
 
 
@@ -158,7 +158,7 @@ def test_an_hdf5_file_stays_open_as_long_as_its_views_live(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="no list of mapped pages here")
-def test_pages_of_rows_that_were_read_are_let_go_and_no_others(tmp_path):
+def test_only_the_pages_of_the_given_rows_are_released(tmp_path):
     write_views(tmp_path / "views", np.ones((16, 2**18), np.float32))  # rows of a megabyte
     array = read_views(tmp_path / "views").arrays[0]
 
@@ -171,9 +171,9 @@ def test_pages_of_rows_that_were_read_are_let_go_and_no_others(tmp_path):
     assert array.sum() == array.size
     assert resident() >= 16
     forget_pages(array, np.arange(4, 12))
-    assert 4 <= resident() <= 8.1  # a huge page of two megabytes goes as a whole
+    assert 4 <= resident() <= 8.1  # a huge page has two megabytes
     forget_pages(array, np.array([], int))
     assert resident() >= 4
-    forget_pages(array, np.array([0, 15]))  # a sample: all that lies between its rows may have been read
+    forget_pages(array, np.array([0, 15]))  # a sample: rows in between may have been read
     assert resident() <= 0.1
     np.testing.assert_array_equal(array, 1)

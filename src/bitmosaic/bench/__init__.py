@@ -1,1 +1,1 @@
-"""Measurements beside real peers: data, contestants, raw results, tables."""
+"""The paper's experiments and the benchmarks: data sets, baselines, stored runs, tables and figures."""

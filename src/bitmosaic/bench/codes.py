@@ -1,4 +1,4 @@
-"""Packed codes and their nearest centers, beside `faiss.IndexBinaryFlat`; and a whole fit of BinaryKMeans."""
+"""Compare nearest centers of packed codes with `faiss.IndexBinaryFlat`, and time a fit of BinaryKMeans."""
 
 import time
 import warnings
@@ -6,26 +6,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bitmosaic.bench.choices import import_faiss
 from bitmosaic.bench.memory import PeakMemory
-from bitmosaic.binary_kmeans import BinaryKMeans
-from bitmosaic.codes import nearest_centers
-from bitmosaic.errors import ParameterError
-from bitmosaic.neighbours import nearest_codes
+from bitmosaic.errors import MissingExtraError, ParameterError
+from bitmosaic.estimators.binary_kmeans import BinaryKMeans
+from bitmosaic.hamming.codes import nearest_centers
+from bitmosaic.hamming.search import nearest_codes
 
-FLIPPED = 0.1  # of the bits of a code differ from those of its planted center
-QUERIES = 10  # searches in each turn
+FLIPPED = 0.1  # share of the bits of a code that differ from its center
+QUERIES = 10  # searches per repeat
 OURS, PEER = "bitmosaic", "faiss.IndexBinaryFlat"
 
 
 @dataclass
-class Contest:
-    """The best time of each contestant, in seconds for all pairs, and whether they found the same."""
+class Comparison:
+    """The best time of each method, in seconds for all pairs, and whether the results agree."""
 
     n_pairs: int
     seconds: dict[str, float] = field(default_factory=dict)
     same_distances: bool = False
-    same_labels: bool = False  # where one center is nearer than all others
+    same_labels: bool = False  # where the nearest center is unique
 
     def rate(self, name):
         return self.n_pairs / self.seconds[name]
@@ -37,16 +36,16 @@ class Contest:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a fit of BinaryKMeans took, and how far the codes are from their centers on average."""
+    """Cost of a fit of BinaryKMeans, and the mean distance of the codes to their centers."""
 
     seconds: float
     n_iter: int
-    peak_bytes: int  # above what was there before, the codes
+    peak_bytes: int  # above the memory before the fit, which includes the codes
     mean_distance: float
 
 
 def planted_codes(n_rows, n_clusters, n_bits, seed=0):
-    """Codes (n, b) around planted centers (c, b), both packed, a tenth of their bits flipped."""
+    """Random centers (c, b), and codes (n, b) near them with a tenth of the bits flipped; both packed."""
     if n_bits % 8:
         raise ParameterError(f"The number of bits must be a multiple of 8; got {n_bits}.")
     rng = np.random.default_rng(seed)
@@ -60,25 +59,25 @@ def planted_codes(n_rows, n_clusters, n_bits, seed=0):
 
 
 def contest(codes, centers, repeats, n_threads, progress):
-    """Both contestants in turn, the order reversed each time, the best of `repeats`."""
+    """Time both methods alternately, in reversed order each time, and keep the best of `repeats`."""
     faiss = import_faiss("bench codes")
     index = faiss.IndexBinaryFlat(8 * codes.shape[1])
     index.add(centers)
-    contestants = {
+    methods = {
         OURS: lambda some: nearest_centers(some, centers, n_threads=n_threads),
         PEER: lambda some: index.search(some, 1),
     }
-    result = Contest(len(codes) * len(centers))
+    result = Comparison(len(codes) * len(centers))
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(n_threads)
     try:
-        for run in contestants.values():
-            run(codes[:10_000])  # compiled before the clock starts
-        for turn in range(repeats):
-            for place, name in enumerate(list(contestants)[:: 1 if turn % 2 == 0 else -1]):
-                progress("measuring", 2 * turn + place, 2 * repeats)
+        for run in methods.values():
+            run(codes[:10_000])  # compile before timing
+        for repeat in range(repeats):
+            for done, name in enumerate(list(methods)[:: 1 if repeat % 2 == 0 else -1]):
+                progress("measuring", 2 * repeat + done, 2 * repeats)
                 start = time.perf_counter()
-                contestants[name](codes)
+                methods[name](codes)
                 seconds = time.perf_counter() - start
                 result.seconds[name] = min(seconds, result.seconds.get(name, np.inf))
         progress("comparing", 0, 1)
@@ -94,24 +93,24 @@ def contest(codes, centers, repeats, n_threads, progress):
 
 
 def search(codes, count, repeats, n_threads):
-    """The best milliseconds of each contestant to find the `count` nearest codes of one, and if both are as near."""
+    """The best milliseconds of each method for one query of `count` codes, and whether the distances agree."""
     faiss = import_faiss("bench codes")
     index = faiss.IndexBinaryFlat(8 * codes.shape[1])
     index.add(codes)
-    contestants = {
+    methods = {
         OURS: lambda query: nearest_codes(codes, query[None], count, n_threads)[0][0],
         PEER: lambda query: index.search(query[None], count)[0][0],
     }
-    best, same = dict.fromkeys(contestants, np.inf), True
+    best, same = dict.fromkeys(methods, np.inf), True
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(n_threads)
     try:
-        for turn, query in enumerate(codes[:: max(1, len(codes) // (QUERIES * repeats))]):
+        for number, query in enumerate(codes[:: max(1, len(codes) // (QUERIES * repeats))]):
             found = {}
-            for name in list(contestants)[:: 1 if turn % 2 == 0 else -1]:
+            for name in list(methods)[:: 1 if number % 2 == 0 else -1]:
                 start = time.perf_counter()
-                found[name] = contestants[name](query)
-                if turn:  # compiled by then
+                found[name] = methods[name](query)
+                if number:  # the first query compiles
                     best[name] = min(best[name], 1000 * (time.perf_counter() - start))
             same &= bool((found[OURS] == found[PEER]).all())
     finally:
@@ -120,11 +119,19 @@ def search(codes, count, repeats, n_threads):
 
 
 def fit(codes, n_clusters, max_iter, n_threads):
-    """One seeding and all its iterations."""
+    """Fit BinaryKMeans from one seeding."""
     model = BinaryKMeans(n_clusters, n_init=1, max_iter=max_iter, n_threads=n_threads, random_state=0)
     with PeakMemory() as memory, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the iterations are told
+        warnings.simplefilter("ignore")  # the number of iterations is reported
         start = time.perf_counter()
         model.fit(codes)
         seconds = time.perf_counter() - start
     return Fit(seconds, model.n_iter_, memory.peak - memory.start, model.inertia_ / len(codes))
+
+
+def import_faiss(command: str):
+    try:
+        import faiss
+    except ImportError:
+        raise MissingExtraError(f"{command} needs faiss: pip install 'bitmosaic[bench]'") from None
+    return faiss

@@ -1,30 +1,33 @@
-"""Copies of 1% of the pictures, planted in a collection: how many of them are found, and what else is taken for one.
+"""Precision and recall of the duplicate search: copies of 1% of the images are added to a collection and searched for.
 
-The whole pipeline runs over the collection with the plants: features, codes, fingerprints, groups. A pair of pictures
-in one group is found. A plant with its original is right. A plant with another picture is wrong, and so are two
-originals that would not be in one group without the plants. Pictures that a collection has twice by itself are neither
-right nor wrong: two originals that are found without the plants too, and a plant with a picture that is found with its
-original without the plants. The strict precision calls even those wrong.
+The whole pipeline runs on the collection with the copies: features, codes, perceptual hashes, groups. Each pair of
+images in one group is a found pair. A copy with its original is right. A copy with another image is wrong, and so are
+two originals that are not in one group without the copies. Duplicates that the collection already contains count as
+neither: two originals that are also in one group without the copies, and a copy with an image that is in the group of
+its original without the copies. The strict precision counts them as wrong.
 """
 
 import io
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
 from bitmosaic import pipeline
-from bitmosaic.curation.duplicates import Finder
-from bitmosaic.errors import InvalidDataError
+from bitmosaic.errors import InvalidDataError, MissingExtraError
 from bitmosaic.images import ImageSource, open_images
 from bitmosaic.images.files import FileSource
-from bitmosaic.run import Run
+from bitmosaic.io.files import whole_file, write_json
+from bitmosaic.pipeline.duplicates import Finder
+from bitmosaic.run.folder import Run
 
 VARIANTS = (
     *(("resized", factor) for factor in (0.5, 0.75, 1.5, 2.0)),
@@ -37,8 +40,8 @@ FEATURE_RADII = (0, 4, 8, 12)
 
 
 @dataclass(frozen=True)
-class Plant:
-    """A copy of one picture."""
+class Copy:
+    """A modified copy of one image."""
 
     file: str
     original: int  # its position among the originals
@@ -48,7 +51,7 @@ class Plant:
 
 @dataclass(frozen=True)
 class Found:
-    """What one way found at one radius of the plants of one kind; pairs, but for `planted`."""
+    """Pairs found by one way at one radius, for the copies of one kind. `planted` is the number of copies."""
 
     seed: int
     way: str
@@ -57,7 +60,7 @@ class Found:
     planted: int
     right: int
     wrong: int
-    natural: int  # wrong only if one is strict
+    natural: int  # duplicates in the collection itself, wrong only in the strict scores
 
     @property
     def recall(self) -> float:
@@ -65,7 +68,7 @@ class Found:
 
     @property
     def precision(self) -> float:
-        """NaN where nothing was found."""
+        """NaN if nothing was found."""
         found = self.right + self.wrong
         return self.right / found if found else np.nan
 
@@ -88,27 +91,27 @@ def measure(
     n_threads: int | None = None,
     progress: Any = None,
 ) -> list[Found]:
-    """The whole measurement, a run of the pipeline for each seed."""
+    """Run the whole measurement, with one run of the pipeline per seed."""
     source = open_images(src, progress)
     results = []
     with tempfile.TemporaryDirectory() as place:
         originals = _as_files(source, Path(place) / "originals")
         for seed in range(seeds):
             folder = Path(place) / str(seed)
-            plants = plant(source, folder / "plants", share, np.random.default_rng(seed))
-            everything = [*originals, *(str(folder / "plants" / p.file) for p in plants)]
-            listed = folder / "pictures.txt"
+            copies = write_copies(source, folder / "copies", share, np.random.default_rng(seed))
+            everything = [*originals, *(str(folder / "copies" / copy.file) for copy in copies)]
+            listed = folder / "images.txt"
             listed.write_bytes(b"".join(os.fsencode(path) + b"\0" for path in everything))
             run = pipeline.cluster(
                 listed, folder / "run", n_clusters, views=views, seed=seed, n_threads=n_threads, progress=progress
             )
-            results += score(run, everything, len(originals), plants, ways, seed, n_threads, progress)
+            results += score(run, everything, len(originals), copies, ways, seed, n_threads, progress)
             progress("seeds", seed + 1, seeds)
     return results
 
 
 def _as_files(source: ImageSource, folder: Path) -> list[str]:
-    """Paths of all pictures; those that are in an archive or an array are written out first."""
+    """Paths of all images. Images in an archive or an array are written to files first."""
     if isinstance(source, FileSource):
         return [str(Path(source.root, path).absolute()) for path in source.paths]
     folder.mkdir(parents=True)
@@ -121,41 +124,41 @@ def _as_files(source: ImageSource, folder: Path) -> list[str]:
     return [path for path in paths if Path(path).exists()]
 
 
-def plant(source: ImageSource, folder: Path, share: float, rng: np.random.Generator) -> list[Plant]:
-    """Copies of a share of the pictures, each in one variant, the variants in turn."""
+def write_copies(source: ImageSource, folder: Path, share: float, rng: np.random.Generator) -> list[Copy]:
+    """Write copies of a share of the images, cycling through the variants."""
     count = round(share * len(source))
     if count < len(VARIANTS):
         raise InvalidDataError(
-            f"Every one of {len(VARIANTS)} variants must be planted; {share:.1%} of {len(source):,} pictures are "
-            f"{count}. Take more pictures, or a larger --share."
+            f"At least {len(VARIANTS)} copies are needed, one per variant; {share:.1%} of {len(source):,} images are "
+            f"{count}. Pass more images, or a larger --share."
         )
     folder.mkdir(parents=True)
     chosen = rng.permutation(len(source))[:count]
     images = source.read_many(chosen)
-    plants = []
+    copies = []
     for i, position in enumerate(p for p in chosen.tolist() if p in images):
         kind, amount = VARIANTS[i % len(VARIANTS)]
         content, suffix = copy_of(images[position], kind, amount, rng)
-        plants.append(Plant(f"{i:06d}.{suffix}", position, kind, amount))
-        (folder / plants[-1].file).write_bytes(content)
-    return plants
+        copies.append(Copy(f"{i:06d}.{suffix}", position, kind, amount))
+        (folder / copies[-1].file).write_bytes(content)
+    return copies
 
 
-def copy_of(image: np.ndarray, kind: str, amount: float, rng: np.random.Generator) -> tuple[bytes, str]:
-    """The file of a copy, and its suffix. What is cropped is cut off at random sides, a pixel at least."""
-    picture, file = Image.fromarray(image), io.BytesIO()
-    width, height = picture.size
+def copy_of(pixels: np.ndarray, kind: str, amount: float, rng: np.random.Generator) -> tuple[bytes, str]:
+    """The file content of a copy, and its suffix. A cropped copy loses at least one pixel, at random sides."""
+    image, file = Image.fromarray(pixels), io.BytesIO()
+    width, height = image.size
     if kind == "recompressed":
-        picture.save(file, "JPEG", quality=int(amount))
+        image.save(file, "JPEG", quality=int(amount))
         return file.getvalue(), "jpg"
     if kind == "resized":
         size = max(1, round(amount * width)), max(1, round(amount * height))
-        picture = picture.resize(size, Image.Resampling.BICUBIC)
+        image = image.resize(size, Image.Resampling.BICUBIC)
     else:
         less = [min(max(1, round(amount * side)), side - 1) for side in (width, height)]
         left, top = (int(rng.integers(cut + 1)) for cut in less)
-        picture = picture.crop((left, top, left + width - less[0], top + height - less[1]))
-    picture.save(file, "PNG")
+        image = image.crop((left, top, left + width - less[0], top + height - less[1]))
+    image.save(file, "PNG")
     return file.getvalue(), "png"
 
 
@@ -163,17 +166,17 @@ def score(
     run: Run,
     everything: list[str],
     n_originals: int,
-    plants: list[Plant],
+    copies: list[Copy],
     ways: Sequence[str],
     seed: int,
     n_threads: int | None = None,
     progress: Any = None,
 ) -> list[Found]:
-    """Every way at every radius. A run leaves out pictures that it could not read, so its rows are found by path."""
+    """Score every way at every radius. A run has no rows for unreadable images, so rows are found by path."""
     row = {path: i for i, path in enumerate(run.paths)}
     place = [row.get(path, -1) for path in everything]
-    original_of = {place[n_originals + i]: place[p.original] for i, p in enumerate(plants)}
-    kind_of = {place[n_originals + i]: p.kind for i, p in enumerate(plants)}
+    original_of = {place[n_originals + i]: place[copy.original] for i, copy in enumerate(copies)}
+    kind_of = {place[n_originals + i]: copy.kind for i, copy in enumerate(copies)}
     among = np.ones(len(run.paths), bool)
     among[[r for r in kind_of if r >= 0]] = False
     finder = Finder(run, None, n_threads, progress)
@@ -194,7 +197,7 @@ def _pairs(groups: Sequence[np.ndarray]) -> set[tuple[int, int]]:
 
 
 def _count(groups, natural, original_of, kind_of) -> dict[str, list[int]]:
-    """Right, wrong and natural pairs of each kind of plants."""
+    """Right, wrong and natural pairs of each kind of copies."""
     counts = {kind: [0, 0, 0] for kind in KINDS}
     for group in groups:
         members = sorted(group.tolist())
@@ -213,3 +216,90 @@ def _count(groups, natural, original_of, kind_of) -> dict[str, list[int]]:
             for row in copies:
                 counts[kind_of[row]][2 if (first, second) in natural else 1] += 1
     return counts
+
+
+# ---- table and plot
+
+COLORS = {"resized": "#1f77b4", "recompressed": "#d62728", "cropped": "#2ca02c"}
+WORDS = {"pictures": "perceptual hashes", "both": "perceptual hashes and features", "features": "codes and features"}
+FIGURES = ("precision", "recall", "f1")
+
+
+def of(results: Sequence[Found], way: str, kind: str) -> dict[int, list[Found]]:
+    """Radius -> results of all seeds."""
+    own = [r for r in results if (r.way, r.kind) == (way, kind)]
+    return {radius: [r for r in own if r.radius == radius] for radius in sorted({r.radius for r in own})}
+
+
+def best_radius(results: Sequence[Found], way: str, kind: str) -> int:
+    """The radius with the highest mean F1; the smallest one in a tie."""
+    means = {radius: np.mean([r.f1 for r in some]) for radius, some in of(results, way, kind).items()}
+    return max(means, key=lambda radius: (means[radius], -radius))
+
+
+def duplicate_table(results: Sequence[Found]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name in ("way", "kind", "radius", "precision", "recall", "F1", "strict F1", "wrong pairs"):
+        table.add_column(name, no_wrap=True, justify="left" if name in ("way", "kind") else "right")
+    for way in dict.fromkeys(r.way for r in results):
+        for kind in KINDS:
+            best = best_radius(results, way, kind)
+            for radius, some in of(results, way, kind).items():
+                mark = "[bold]" if radius == best else ""
+                figures = [_spread([getattr(r, name) for r in some]) for name in (*FIGURES, "strict_f1")]
+                wrong = f"{np.mean([r.wrong for r in some]):.1f}"
+                table.add_row(*(f"{mark}{cell}" for cell in (WORDS[way], kind, radius, *figures, wrong)))
+            table.add_section()
+    n_seeds = len({r.seed for r in results})
+    planted = sum(r.planted for r in results if (r.seed, r.way, r.radius) == _first(results))
+    table.caption = (
+        f"{planted:,} copies added, mean ± standard deviation over {n_seeds} seeds; bold: the radius with the best F1. "
+        "Duplicates in the collection itself count as neither right nor wrong; strict F1 counts them as wrong."
+    )
+    return table
+
+
+def _first(results: Sequence[Found]) -> tuple[int, str, int]:
+    return results[0].seed, results[0].way, results[0].radius
+
+
+def _spread(values: Sequence[float]) -> str:
+    return "–" if np.isnan(values).any() else f"{np.mean(values):.3f} ± {np.std(values):.3f}"
+
+
+def write_results(results: Sequence[Found], folder: Path) -> None:
+    """Write the raw counts, from which all scores are computed."""
+    write_json(folder / "duplicates.json", [asdict(r) for r in results])
+
+
+def draw(results: Sequence[Found], path: Path) -> Path:
+    """Plot precision, recall and F1 against the radius, one column per way."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("Plots need matplotlib: pip install 'bitmosaic[bench]'") from None
+    ways = list(dict.fromkeys(r.way for r in results))
+    figure = Figure(figsize=(1.2 + 3.4 * len(ways), 7.6), layout="constrained")
+    grid = figure.subplots(len(FIGURES), len(ways), sharey=True, squeeze=False)
+    for column, way in enumerate(ways):
+        for line, name in enumerate(FIGURES):
+            axes = grid[line, column]
+            for kind in KINDS:
+                by_radius = of(results, way, kind)
+                values = np.array([[getattr(r, name) for r in some] for some in by_radius.values()])  # (radii, seeds)
+                mean, deviation, radii = values.mean(1), values.std(1), list(by_radius)
+                axes.fill_between(radii, mean - deviation, mean + deviation, color=COLORS[kind], alpha=0.2, lw=0)
+                axes.plot(radii, mean, "o-", ms=3.5, color=COLORS[kind], label=kind)
+            if name == "f1":
+                axes.axhline(0.95, color="#999", lw=1, ls=":")
+                axes.set_xlabel("radius, bits of perceptual hashes" if way != "features" else "radius, bits of codes")
+            axes.set_ylim(-0.03, 1.04)
+            axes.grid(alpha=0.3)
+            axes.spines[["top", "right"]].set_visible(False)
+            if column == 0:
+                axes.set_ylabel("F1" if name == "f1" else name)
+        grid[0, column].set_title(WORDS[way], fontsize=11)
+    grid[0, -1].legend(loc="lower right", frameon=False)
+    with whole_file(path) as file:
+        figure.savefig(file, format="png", dpi=110)
+    return path

@@ -1,8 +1,12 @@
-"""A small TOML file -> what is to be run: methods × data sets × views × code lengths × numbers of clusters × seeds."""
+"""Read an experiment from TOML: methods × data sets × views × code lengths × numbers of clusters × seeds."""
 
+import json
+import os
 import tomllib
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
@@ -11,11 +15,146 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.bench.baselines import METHODS, method_class
-from bitmosaic.bench.cases import Case, choose_views, open_data
-from bitmosaic.bench.selection import Choice, choose_rows, take_rows
-from bitmosaic.errors import FileFormatError, MissingFileError, ParameterError
+from bitmosaic.bench.datasets import Choice, choose_rows, choose_views, open_data, take_rows
+from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ParameterError
+from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.solver.memory import parse_memory
-from bitmosaic.views import Views
+from bitmosaic.views import Views, read_rows
+
+# ---- Runs stored on disk, one JSON line per run with its labels, so that an interrupted measurement can be resumed.
+
+
+STAMPED_ROWS = 1000
+FIRST = b'{"data"'  # beginning of the first line
+
+SCORES = {"acc": "ACC", "nmi": "NMI", "purity": "purity", "f_score": "F-score"}
+
+Key = tuple
+
+
+@dataclass(frozen=True)
+class Case:
+    """One data set, possibly modified, as input of the methods."""
+
+    name: str
+    truth: np.ndarray
+    views: Callable[[int], Views]  # seed -> views; the same object if the seed changes nothing
+    compared: bool = False  # True: run every method; False: only HSIC
+    spoiled: str | None = None  # the case to which a useless view was added
+    family: str = ""  # the row in the table of blobs
+
+
+@dataclass(frozen=True)
+class Run:
+    """The result of one method on one data set with one seed."""
+
+    data: str
+    method: str
+    seed: int
+    seconds: float | None
+    made_by: str
+    labels: np.ndarray | None  # None: cut off
+    truth: np.ndarray
+    views: tuple[str, ...] = ()  # (): all
+    n_clusters: int | None = None  # None: the number of classes
+    n_bits: int | None = None
+    cpu_seconds: float | None = None
+    peak_bytes: int | None = None
+    sizes: dict[str, int] = field(default_factory=dict)  # bytes of what is kept: data, centroids, projection, encoder
+    cut_off: str = ""  # why there are no labels
+    caps: str = ""  # limits under which it was cut off
+
+    @property
+    def key(self) -> Key:
+        return self.data, self.method, self.seed, self.views, self.n_clusters, self.n_bits
+
+    @property
+    def group(self) -> Key:
+        """The key without the seed."""
+        return self.data, self.method, self.views, self.n_clusters, self.n_bits
+
+    @cached_property
+    def scores(self) -> dict[str, float]:
+        return clustering_scores(self.truth, self.labels)
+
+
+class RunFile:
+    """Stored runs in a file, to which new ones are appended. Without a path, runs are kept only in memory.
+
+    A line is either a data set with its true labels, or a run.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None):
+        self.path = None if path is None else Path(path)
+        self.runs: dict[Key, Run] = {}  # the last one of repeated runs
+        self._stamps: dict[str, int] = {}
+        self._whole = 0  # bytes of complete lines; the rest is an incomplete line from an interrupted write
+        if self.path is not None and self.path.exists():
+            self._read(self.path)
+
+    def _read(self, path: Path) -> None:
+        truth: dict[str, np.ndarray] = {}
+        whole, _, cut = path.read_bytes().rpartition(b"\n")
+        try:
+            for line in map(json.loads, whole.splitlines()):
+                if "truth" in line:
+                    truth[line["data"]], self._stamps[line["data"]] = np.array(line["truth"]), line["stamp"]
+                else:
+                    arrays = {"labels": None if line["labels"] is None else np.array(line["labels"])}
+                    arrays["truth"] = truth[line["data"]]
+                    run = Run(**line | arrays | {"views": tuple(line.get("views", ()))})
+                    self.runs.pop(run.key, None)
+                    self.runs[run.key] = run
+        except (ValueError, TypeError, KeyError) as error:
+            raise _not_ours(path) from error
+        if cut and not whole and not cut.startswith(FIRST):
+            raise _not_ours(path)
+        self._whole = path.stat().st_size - len(cut)
+
+    def check(self, case: Case) -> None:
+        """Refuse other data with the same name."""
+        if self._stamps.get(case.name, stamp(case)) != stamp(case):
+            raise InvalidDataError(
+                f"{self.path} contains runs on other data with the name {case.name!r}. Choose another --out."
+            )
+
+    def add(self, run: Run, case: Case) -> None:
+        self.runs[run.key] = run
+        if self.path is None:
+            return
+        lines = []
+        if case.name not in self._stamps:
+            self._stamps[case.name] = stamp(case)
+            lines.append({"data": case.name, "stamp": stamp(case), "truth": case.truth.tolist()})
+        lines.append({f.name: getattr(run, f.name) for f in fields(run) if f.name != "truth"})
+        lines[-1]["labels"] = None if run.labels is None else run.labels.tolist()
+        text = b"".join(json.dumps(line).encode("ascii") + b"\n" for line in lines)
+        with self.path.open("r+b" if self.path.exists() else "wb") as file:
+            file.truncate(self._whole)
+            file.seek(self._whole)
+            file.write(text)
+        self._whole += len(text)
+
+
+def load(path: str | os.PathLike[str]) -> list[Run]:
+    """The runs in a file. For each method and views, only those of the code version of the last run."""
+    runs = RunFile(path).runs.values()
+    last = {run.group: run.made_by for run in runs}  # a repeated run comes last
+    return [run for run in runs if run.made_by == last[run.group]]
+
+
+def stamp(case: Case) -> int:
+    """A checksum of the names, the labels and up to 1000 rows of the data."""
+    views = case.views(0)
+    rows = np.unique(np.linspace(0, views.n_rows - 1, STAMPED_ROWS).astype(int))
+    parts = [repr((views.names, views.widths, case.truth.tolist())).encode()]
+    parts += [read_rows(array, rows).tobytes() for array in views.arrays]
+    return zlib.crc32(b"".join(parts))
+
+
+def _not_ours(path: Path) -> FileFormatError:
+    return FileFormatError(f"{path} is not a file of runs (lines of JSON). Choose another --out.")
+
 
 SHIPPED = files("bitmosaic.bench") / "experiments"
 VIEW_CHOICES = ("all", "each", "both")
@@ -32,15 +171,15 @@ TOP: dict[str, tuple[type, Any]] = {
 
 @dataclass(frozen=True)
 class DataSet:
-    """Where a data set lies, and which part of it is meant."""
+    """The path of a data set, and the part of it to use."""
 
     name: str
     path: Path
-    views: tuple[str, ...] = ()  # () is all of them
+    views: tuple[str, ...] = ()  # (): all
     choice: Choice = field(default_factory=Choice)
 
     def open(self) -> Views:
-        """The chosen views of the chosen rows; large files are mapped, not read, where all rows are meant."""
+        """The chosen views and rows. If all rows are chosen, large files are mapped into memory, not read."""
         _, views, _ = open_data(str(self.path))
         if self.views:
             views = choose_views(views, self.views)
@@ -49,7 +188,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Group:
-    """One method on one set of views: everything but the seed."""
+    """One method on one set of views, with all settings except the seed."""
 
     data: DataSet
     views: tuple[str, ...]
@@ -64,14 +203,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a TOML file asks for, with every path and name checked."""
+    """The content of a TOML file, with all paths and names checked."""
 
     name: str
     groups: tuple[Group, ...]
     cases: dict[str, Case]
     seeds: int
-    slow_seconds: float  # a method that takes longer
-    slow_seeds: int  # is run with so many seeds only
+    slow_seconds: float  # a method that takes longer than this
+    slow_seeds: int  # is run with this number of seeds
     cap_seconds: float
     cap_memory: str
     threads: int
@@ -87,14 +226,14 @@ def shipped() -> list[str]:
 
 
 def read_experiment(file: str, root: Path | None = None) -> Experiment:
-    """A TOML file, or the name of one that bitmosaic ships. Its paths are relative to `root`, or to its own folder."""
+    """Read a TOML file, or a shipped one by name. Paths are relative to `root` (default: the folder of the file)."""
     place = Path(file)
     if file in shipped():
         text, name, root = (SHIPPED / f"{file}.toml").read_text(encoding="utf-8"), file, root or Path()
     elif place.is_file():
         text, name, root = place.read_text(encoding="utf-8", errors="replace"), place.stem, root or place.parent
     else:
-        raise MissingFileError(f"An experiment is a TOML file or one of {', '.join(shipped())}; there is no {file!r}.")
+        raise MissingFileError(f"There is no experiment {file!r}. Pass a TOML file, or one of {', '.join(shipped())}.")
     try:
         asked = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -108,7 +247,9 @@ def _experiment(name: str, asked: dict[str, Any], root: Path) -> Experiment:
     _check_caps(name, limits)
     tables = [*_values(asked.get("data")), *_values(asked.get("runs"))]
     if not _values(asked.get("data")) or not _values(asked.get("runs")) or not all(isinstance(t, dict) for t in tables):
-        raise FileFormatError(f"{name}: an experiment needs tables [data.NAME] and [[runs]]; one of them is missing.")
+        raise FileFormatError(
+            f"{name}: an experiment needs the tables [data.NAME] and [[runs]]; one of them is missing."
+        )
     data = {called: _data(name, called, table, root) for called, table in asked["data"].items()}
     opened = {called: chosen.open() for called, chosen in data.items()}
     cases = {called: _case(called, views) for called, views in opened.items()}
@@ -117,7 +258,7 @@ def _experiment(name: str, asked: dict[str, Any], root: Path) -> Experiment:
 
 
 def _values(part: Any) -> list[Any]:
-    """The tables of [data.NAME] or of [[runs]]; none where it is something else."""
+    """The tables of [data.NAME] or of [[runs]]; empty for other types."""
     return list(part.values()) if isinstance(part, dict) else part if isinstance(part, list) else []
 
 
@@ -127,7 +268,7 @@ def _check_caps(name: str, limits: dict[str, Any]) -> None:
     except ParameterError:
         enough = False
     if not enough:
-        raise FileFormatError(f"{name}: cap_memory must be a text such as '8GB'; got {limits['cap_memory']!r}.")
+        raise FileFormatError(f"{name}: cap_memory must be a string such as '8GB'; got {limits['cap_memory']!r}.")
 
 
 def _data(name: str, called: str, table: dict[str, Any], root: Path) -> DataSet:
@@ -165,7 +306,7 @@ def _groups(name: str, block: dict[str, Any], data: dict[str, DataSet], opened: 
     for key in ("n_bits", "n_clusters"):
         values = block.get(key, [1])
         if not isinstance(values, list) or not values or any(type(value) is not int or value < 1 for value in values):
-            raise FileFormatError(f"{name}: {key} must be whole numbers from 1 on, in a list; got {values!r}.")
+            raise FileFormatError(f"{name}: {key} must be a list of integers of at least 1; got {values!r}.")
     if odd := [n_bits for n_bits in block.get("n_bits", []) if n_bits % 8]:
         raise FileFormatError(f"{name}: n_bits must be multiples of 8; got {odd[0]}.")
     for called, method in product(chosen, methods):
@@ -177,7 +318,7 @@ def _groups(name: str, block: dict[str, Any], data: dict[str, DataSet], opened: 
         counts = block.get("n_clusters", [len(np.unique(np.asarray(views.labels)))])
         if max(counts) > views.n_rows:
             raise FileFormatError(
-                f"{name}: {called} has {views.n_rows:,} rows; n_clusters must not be {max(counts):,}."
+                f"{name}: n_clusters must be at most {views.n_rows:,}, the rows of {called}; got {max(counts):,}."
             )
         for some, n_bits, n_clusters in product(sets, lengths, counts):
             yield Group(data[called], some, method, n_clusters, n_bits)
@@ -188,19 +329,19 @@ def has_bits(method: str) -> bool:
 
 
 def _case(name: str, views: Views) -> Case:
-    assert views.labels is not None  # open_data sees to it
+    assert views.labels is not None  # checked by open_data
     return Case(name, np.asarray(views.labels), lambda seed: views)
 
 
 def _known(where: str, table: dict[str, Any], keys: set[str]) -> None:
     if unknown := sorted(set(table) - keys):
-        raise FileFormatError(f"{where}: keys are {', '.join(sorted(keys))}; got {unknown[0]!r}.")
+        raise FileFormatError(f"{where}: unknown key {unknown[0]!r}; the keys are {', '.join(sorted(keys))}.")
 
 
 def _of_type(name: str, key: str, value: Any, kind: type) -> Any:
     value = float(value) if kind is float and isinstance(value, int) else value
     wrong = not isinstance(value, kind) or isinstance(value, bool)
     if wrong or (kind is not str and not 0 < value < float("inf")):
-        wanted = {int: "a whole number from 1 on", float: "a number above 0", str: "a text such as '8GB'"}[kind]
+        wanted = {int: "an integer of at least 1", float: "a number above 0", str: "a string such as '8GB'"}[kind]
         raise FileFormatError(f"{name}: {key} must be {wanted}; got {value!r}.")
     return value

@@ -1,4 +1,4 @@
-"""Images per second of our extractors beside scikit-image's per-image functions, on the same cores and pictures."""
+"""Compare the speed of our extractors with scikit-image's functions, on the same cores and images."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ VIEWS = ("lbp", "gist", "hog")
 
 
 def skimage_lbp(image):
-    """58 uniform patterns in 5×5 cells, as our LBP has them."""
+    """58 uniform patterns in 5×5 cells, like our LBP."""
     from skimage.color import rgb2gray
     from skimage.feature import local_binary_pattern
 
@@ -26,7 +26,7 @@ def skimage_lbp(image):
 
 
 def skimage_hog(image):
-    """18 orientations in 8×8 cells, as our HOG has them."""
+    """18 orientations in 8×8 cells, like our HOG."""
     from skimage.feature import hog
 
     cell = (image.shape[0] // 8, image.shape[1] // 8)
@@ -42,8 +42,8 @@ def _peer_block(work):
 
 
 @dataclass
-class Contest:
-    """The best time of each contestant, in seconds for all images."""
+class Timings:
+    """The best time of each method, in seconds for all images."""
 
     n_images: int
     seconds: dict[str, float]
@@ -53,7 +53,7 @@ class Contest:
 
 
 def measure(src, limit, repeats, n_threads, progress):
-    """Every contestant in turn, the order reversed each time, the best of `repeats`."""
+    """Time all methods alternately, in reversed order each time, and keep the best of `repeats`."""
     try:
         import skimage.feature  # noqa: F401
     except ImportError:
@@ -62,14 +62,14 @@ def measure(src, limit, repeats, n_threads, progress):
     images = []
     for batch in source.batches(1024, n_threads=n_threads):
         images += batch.images
-        progress("reading pictures", min(len(images), limit), min(len(source), limit))
+        progress("reading images", min(len(images), limit), min(len(source), limit))
         if len(images) >= limit:
             break
     images = images[:limit]
 
     def ours(name, mirror):
         chosen = [extractor(name, mirror=mirror)]
-        extract(chosen, images[:64], n_threads)  # compiled before the clock starts
+        extract(chosen, images[:64], n_threads)  # compile before timing
         return lambda: extract(chosen, images, n_threads)
 
     def whole():
@@ -89,30 +89,30 @@ def measure(src, limit, repeats, n_threads, progress):
             list(pool.map(_peer_block, [(names, block[:2]) for block in blocks[: 2 * n_threads]]))  # imports
             return lambda: list(pool.map(_peer_block, [(names, block) for block in blocks]))
 
-        contestants = {f"bitmosaic {name}": ours(name, False) for name in VIEWS}
-        contestants |= {f"bitmosaic {name} mirror": ours(name, True) for name in VIEWS}
-        contestants |= {f"scikit-image {name}": peer(name) for name in PEERS}
-        contestants |= {"scikit-image lbp+hog": peer(*PEERS), "bitmosaic decoding+lbp+gist+hog mirror": whole}
-        contest = Contest(len(images), {})
-        done, total = 0, repeats * len(contestants)
+        methods = {f"bitmosaic {name}": ours(name, False) for name in VIEWS}
+        methods |= {f"bitmosaic {name} mirror": ours(name, True) for name in VIEWS}
+        methods |= {f"scikit-image {name}": peer(name) for name in PEERS}
+        methods |= {"scikit-image lbp+hog": peer(*PEERS), "bitmosaic decoding+lbp+gist+hog mirror": whole}
+        timings = Timings(len(images), {})
+        done, total = 0, repeats * len(methods)
         progress("measuring", done, total)
-        for turn in range(repeats):
-            order = list(contestants)[:: 1 if turn % 2 == 0 else -1]
+        for repeat in range(repeats):
+            order = list(methods)[:: 1 if repeat % 2 == 0 else -1]
             for name in order:
                 start = time.perf_counter()
-                contestants[name]()
+                methods[name]()
                 seconds = time.perf_counter() - start
-                contest.seconds[name] = min(seconds, contest.seconds.get(name, np.inf))
+                timings.seconds[name] = min(seconds, timings.seconds.get(name, np.inf))
                 done += 1
                 progress("measuring", done, total)
-    return contest
+    return timings
 
 
-def ratios(contest):
-    """How many times as fast as the peer, for what can be compared."""
+def ratios(timings):
+    """Our speed divided by that of the peer, for comparable methods."""
     pairs = {
         "lbp": ("bitmosaic lbp", "scikit-image lbp"),
         "hog": ("bitmosaic hog", "scikit-image hog"),
         "whole extraction against lbp+hog": ("bitmosaic decoding+lbp+gist+hog mirror", "scikit-image lbp+hog"),
     }
-    return {name: contest.rate(our) / contest.rate(peer) for name, (our, peer) in pairs.items()}
+    return {name: timings.rate(our) / timings.rate(peer) for name, (our, peer) in pairs.items()}

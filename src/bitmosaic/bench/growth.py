@@ -1,4 +1,4 @@
-"""Adding pictures to a run, beside a new run of everything: what each takes, and how far their clusters agree."""
+"""Compare adding images to a run with a new run of all images: time, and agreement of the clusters."""
 
 import shutil
 import time
@@ -10,34 +10,34 @@ import numpy as np
 
 from bitmosaic import pipeline
 from bitmosaic.errors import InvalidDataError
+from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.images import Progress, open_images
 from bitmosaic.images.files import FileSource
-from bitmosaic.metrics import clustering_scores
-from bitmosaic.run import Run
+from bitmosaic.run.folder import Run
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Seconds of both ways, and the labels of the added pictures by every seed, in the same order."""
+    """Seconds of both ways, and the labels of the added images for each seed, in the same order."""
 
     new_run: float
     add: float
-    added: list[np.ndarray]  # one for each seed: by a run of TRAIN, to which they were added
-    fitted: list[np.ndarray]  # the same: by a run of all
+    added: list[np.ndarray]  # per seed: labels by a run of TRAIN to which TEST was added
+    fitted: list[np.ndarray]  # per seed: labels by a run of all images
     truth: np.ndarray
 
     @property
     def agreement(self) -> np.ndarray:
-        """Adjusted Rand index of each added labelling with each fitted one."""
+        """Adjusted Rand index of each labeling in `added` with each in `fitted`."""
         return np.array([rand_index(a, b) for a, b in product(self.added, self.fitted)])
 
     @property
     def between_seeds(self) -> np.ndarray:
-        """The same between every two fitted ones, of different seeds."""
+        """Adjusted Rand index of each pair of labelings in `fitted`."""
         return np.array([rand_index(a, b) for a, b in combinations(self.fitted, 2)])
 
-    def nmi(self, labellings: list[np.ndarray]) -> np.ndarray:
-        return np.array([clustering_scores(self.truth, labels)["nmi"] for labels in labellings])
+    def nmi(self, labelings: list[np.ndarray]) -> np.ndarray:
+        return np.array([clustering_scores(self.truth, labels)["nmi"] for labels in labelings])
 
 
 def rand_index(a: np.ndarray, b: np.ndarray) -> float:
@@ -47,11 +47,11 @@ def rand_index(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def measure(train: str, test: str, out: Path, n_clusters: int, n_seeds: int, progress: Progress) -> Growth:
-    """Runs of TRAIN to which TEST is added, and runs of both; features are extracted once, and timed then."""
+    """Run TRAIN and add TEST, and run both together. Features are extracted and timed only for the first seed."""
     sources = [files_of(train, progress), files_of(test, progress)]
     if out.exists() and any(out.iterdir()):
-        raise InvalidDataError(f"A measurement goes into a folder of its own; {out} holds other things.")
-    # All kernels are compiled, and all files in the system's cache, before a clock starts.
+        raise InvalidDataError(f"The output folder must be empty; {out} is not. Choose another folder.")
+    # Compile all kernels and read all files into the system's cache before timing.
     warm = pipeline.cluster(sources[0][:: max(1, len(sources[0]) // 500)], out / "warm", 2, labels="folder")
     pipeline.add(warm, sources[1][:: max(1, len(sources[1]) // 500)])
     shutil.rmtree(out / "warm")
@@ -67,7 +67,7 @@ def measure(train: str, test: str, out: Path, n_clusters: int, n_seeds: int, pro
     pipeline.cluster([*sources[0], *sources[1]], out / "all-0", n_clusters, labels="folder", progress=progress)
     new_seconds = time.perf_counter() - start
     if first.folder is None or first.known or first.skipped:
-        raise InvalidDataError("The pictures of TEST must be readable, and none of them in TRAIN; some are not so.")
+        raise InvalidDataError("Some images of TEST are unreadable or also in TRAIN. Remove them.")
 
     added, fitted = [], []
     for seed in range(n_seeds):
@@ -85,5 +85,5 @@ def measure(train: str, test: str, out: Path, n_clusters: int, n_seeds: int, pro
 def files_of(src: str, progress: Progress) -> list[str]:
     source = open_images(src, progress)
     if not isinstance(source, FileSource):
-        raise InvalidDataError(f"This is measured on pictures that are files; {src} is an archive or an array.")
+        raise InvalidDataError(f"This benchmark needs image files; {src} is an archive or an array. Pass a folder.")
     return [str(Path(source.root, path).resolve()) for path in source.paths]

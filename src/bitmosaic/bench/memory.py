@@ -1,7 +1,6 @@
-"""Peak memory of a fit on memory-mapped views that are larger than its limit, in a process of its own."""
+"""Measure the peak memory of a fit on memory-mapped views larger than its limit, in a separate process."""
 
 import json
-import resource
 import subprocess
 import sys
 import threading
@@ -12,14 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from bitmosaic.errors import BitmosaicError, ParameterError
-from bitmosaic.metrics import clustering_scores
+from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.views import Views, read_views, write_views
 
 WIDTHS = {"a": 128, "b": 64, "c": 256}
 
 
 def make_views(folder, n_rows, n_clusters, seed=0):
-    """Write planted clusters as a views folder of float32 `.npy` files, block by block."""
+    """Write rows with planted clusters as a views folder of float32 `.npy` files, block by block."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(n_clusters, size=n_rows)
     folder = Path(folder)
@@ -41,7 +40,7 @@ def make_views(folder, n_rows, n_clusters, seed=0):
 
 
 def measure(views_folder, n_rows, n_clusters, memory_limit, train_size):
-    """Fit the first `n_rows` in a fresh process and return its figures."""
+    """Fit the first `n_rows` in a new process and return its measurements."""
     command = [
         sys.executable,
         "-m",
@@ -60,8 +59,8 @@ def measure(views_folder, n_rows, n_clusters, memory_limit, train_size):
 
 
 def model_of(n_clusters, memory_limit, train_size):
-    """An HSIC with these settings, the last as it is typed."""
-    from bitmosaic.hsic import HSIC
+    """An HSIC with these settings; `train_size` as typed on the command line."""
+    from bitmosaic.estimators.hsic import HSIC
 
     try:
         size = train_size if train_size == "auto" else int(train_size) if train_size.isdigit() else float(train_size)
@@ -73,18 +72,12 @@ def model_of(n_clusters, memory_limit, train_size):
 
 
 def resident_bytes(process: int | str = "self") -> int:
-    """Anonymous resident memory, without the pages of mapped files; 0 for a process that is gone."""
+    """Anonymous resident memory, without pages of mapped files. 0 for an ended process, or without /proc."""
     with suppress(FileNotFoundError, ProcessLookupError):
         for line in Path(f"/proc/{process}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
     return 0
-
-
-def processor_seconds() -> float:
-    """Of all threads of this process so far."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 class PeakMemory:
@@ -110,7 +103,7 @@ class PeakMemory:
         self.peak = max(self.peak, resident_bytes(self.process))
 
 
-def _fit_and_tell(folder, n_rows, n_clusters, memory_limit, train_size):
+def _fit_and_print(folder, n_rows, n_clusters, memory_limit, train_size):
     everything, some = read_views(folder), slice(int(n_rows))
     views = Views(everything.names, tuple(X[some] for X in everything.arrays))
     model = model_of(int(n_clusters), memory_limit, train_size)
@@ -136,6 +129,6 @@ def _fit_and_tell(folder, n_rows, n_clusters, memory_limit, train_size):
 
 if __name__ == "__main__":
     try:
-        _fit_and_tell(*sys.argv[1:])
+        _fit_and_print(*sys.argv[1:])
     except BitmosaicError as error:
         print(json.dumps({"error": str(error)}))

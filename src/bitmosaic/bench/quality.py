@@ -1,44 +1,51 @@
-"""HSIC beside k-means on data with known classes, over seeds. Scores are computed from stored labels, afterwards."""
+"""Compare HSIC and k-means on labeled data over several seeds. Scores are computed from the stored labels."""
 
 import hashlib
+import itertools
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import sklearn
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler, normalize
 
 import bitmosaic
-from bitmosaic.bench.cases import Case
-from bitmosaic.bench.runs import Run, RunFile
+from bitmosaic.bench.datasets import choose_views, open_data
+from bitmosaic.bench.experiment import SCORES, Case, Run, RunFile
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.hsic import HSIC
+from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.views import Views, read_rows
 
 N_INIT = 10
 
-# ---- methods: what is prepared once for all seeds, and a fit
+# ---- methods: preparation, done once for all seeds, and fit
 
 
 def _floats(views: Views) -> list[np.ndarray]:
     arrays = [read_rows(array, slice(0, views.n_rows)) for array in views.arrays]
     if any(np.isnan(X).any() for X in arrays):
-        raise InvalidDataError("KMeans needs all views of all rows; some are NaN. Leave it out: --methods HSIC.")
+        raise InvalidDataError("KMeans needs complete views; some values are NaN. Leave it out: --methods HSIC.")
     return arrays
 
 
-def standardised(views: Views) -> np.ndarray:
+def standardized(views: Views) -> np.ndarray:
     return np.hstack([StandardScaler().fit_transform(X) for X in _floats(views)])
 
 
 def balanced(views: Views) -> np.ndarray:
-    """Standardised, then every view with the same total variance, however many columns it has."""
+    """Standardized, then scaled so that all views have the same total variance."""
     return np.hstack([StandardScaler().fit_transform(X) / np.float32(np.sqrt(X.shape[1])) for X in _floats(views)])
 
 
@@ -51,10 +58,10 @@ def unit_rows(views: Views) -> np.ndarray:
 
 
 def kmeans(X, n_clusters, seed, progress):
-    """What KMeans(n_init=10) gives, one start at a time, for the bar: one takes a minute on 60,000 images.
+    """The labels of KMeans(n_init=10), computed one start at a time to report progress.
 
-    Elkan's algorithm gives Lloyd's labels. There, one start took it 59 s of a core for all 136 iterations, and Lloyd's
-    48 s for the first 30; on small sets it can take twice as long as Lloyd's.
+    Elkan's algorithm gives the same labels as Lloyd's. On 60,000 images, one start took 59 s on one core for all 136
+    iterations; Lloyd's took 48 s for the first 30. On small sets it can take twice as long as Lloyd's.
     """
     rng, tried = np.random.RandomState(seed), []
     for start in range(N_INIT):
@@ -72,17 +79,17 @@ def paper(views, n_clusters, seed, progress):
     return HSIC.paper(n_clusters, random_state=seed).fit(views, progress=progress).labels_
 
 
-def _as_it_is(views: Views) -> Views:
+def _unchanged(views: Views) -> Views:
     return views
 
 
 METHODS: dict[str, tuple[Callable, Callable]] = {
-    "KMeans": (standardised, kmeans),
+    "KMeans": (standardized, kmeans),
     "KMeans-balanced": (balanced, kmeans),
     "KMeans-raw": (raw, kmeans),
     "KMeans-L2": (unit_rows, kmeans),
-    "HSIC": (_as_it_is, hsic),
-    "HSIC.paper": (_as_it_is, paper),
+    "HSIC": (_unchanged, hsic),
+    "HSIC.paper": (_unchanged, paper),
 }
 
 
@@ -91,9 +98,9 @@ def is_kmeans(method: str) -> bool:
 
 
 def methods_of(case: Case, chosen: list[str]) -> list[str]:
-    """Those that make sense: one view has nothing to balance, several have no common length of a row."""
-    senseless = "KMeans-balanced" if len(case.views(0)) == 1 else "KMeans-L2"
-    return [name for name in chosen if name != senseless and (case.compared or name == "HSIC")]
+    """The methods that apply: KMeans-balanced needs several views, KMeans-L2 needs a single one."""
+    inapplicable = "KMeans-balanced" if len(case.views(0)) == 1 else "KMeans-L2"
+    return [name for name in chosen if name != inapplicable and (case.compared or name == "HSIC")]
 
 
 # ---- runs
@@ -107,12 +114,12 @@ def run_all(
     out: str | os.PathLike[str] | None = None,
     kmeans_seeds: int | None = None,
 ) -> list[Run]:
-    """Every method on every case with every seed; what the file `out` has already is taken from there.
+    """Run every method on every case with every seed. Runs stored in the file `out` are not repeated.
 
-    `progress(method, done, total)` counts samples: data sets of different sizes share the bar of a method.
+    `progress(method, done, total)` counts rows, since the data sets of one method have different sizes.
     """
     if out is not None:
-        Path(out).touch()  # a place that cannot be written is told now, not after the first fit
+        Path(out).touch()  # fail now if it cannot be written, not after the first fit
     stored = RunFile(out)
     for case in cases:
         stored.check(case)
@@ -135,7 +142,7 @@ def run_all(
         prepare, fit = METHODS[name]
         views = case.views(seed)
         if seen != (prepare, views):
-            prepared = None  # gone before the next one comes
+            prepared = None  # free the memory before preparing the next one
             seen, prepared = (prepare, views), prepare(views)
         start = time.perf_counter()
         with warnings.catch_warnings():
@@ -150,20 +157,20 @@ def run_all(
 
 
 def maker(method: str) -> str:
-    """Runs of other code are done again: a stored figure must be what this code gives."""
+    """The code version of a method. Stored runs of another version are repeated."""
     if is_kmeans(method):
         return f"scikit-learn {sklearn.__version__}, Elkan, {N_INIT} starts"
-    return f"bitmosaic {_source_stamp()}"
+    return f"bitmosaic {_source_hash()}"
 
 
 @cache
-def _source_stamp() -> str:
+def _source_hash() -> str:
     root = Path(bitmosaic.__file__).parent
     sources = sorted(path for path in root.rglob("*.py") if "bench" not in path.relative_to(root).parts)
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
 
 
-def summarise(runs):
+def summarize(runs):
     """(data, method) -> {score: (mean, standard deviation)}, in the order of the runs."""
     groups: dict[tuple[str, str], list[dict[str, float]]] = {}
     for run in runs:
@@ -172,3 +179,177 @@ def summarise(runs):
         key: {score: (np.mean([s[score] for s in group]), np.std([s[score] for s in group])) for score in group[0]}
         for key, group in groups.items()
     }
+
+
+# ---- data
+
+BLOBS = "blobs"
+BLOB_SIZES = ((200, 4, 3), (600, 10, 5), (1500, 8, 12), (3000, 30, 20))  # samples, dimensions, clusters
+APART = 10  # minimum distance between two centers, in standard deviations
+MAPS: dict[str, Callable] = {
+    "x": lambda X: X,
+    "tanh(x/5)": lambda X: np.tanh(X / 5),
+    "x+0.05x²": lambda X: X + 0.05 * X**2,
+    "exp(x/8)": lambda X: np.exp(X / 8),
+    "linear": lambda X: X @ np.random.default_rng(0).normal(size=(X.shape[1], X.shape[1] + 3)),
+}
+
+
+def cases_of(data: list[str], each_view: bool = False, spoil: bool = False) -> list[Case]:
+    """Cases from data sets given as PATH or PATH?views=NAME,NAME. Large files are opened but not read.
+
+    `each_view` adds a case for each single view. `spoil` adds cases with one useless extra view.
+    """
+    found: dict[str, Case] = {}
+    for name, views, truth in map(open_data, data):
+        if name in found and found[name].compared:
+            raise InvalidDataError(f"Data sets need different names; got {name} twice. Rename a file.")
+        found[name] = Case(name, truth, _always(views), compared=True)
+        if each_view and len(views) > 1:
+            for view in views:
+                called = f"{name.partition('[')[0]}[{view}]"
+                found.setdefault(called, Case(called, truth, _always(choose_views(views, [view]))))
+        for addition, extended in _with_useless_view(views) if spoil else ():
+            called = f"{name} + {addition}"
+            found[called] = Case(called, truth, extended, spoiled=name)
+    return list(found.values())
+
+
+def _always(views: Views) -> Callable[[int], Views]:
+    return lambda seed: views
+
+
+def _with_useless_view(views: Views) -> Iterator[tuple[str, Callable[[int], Views]]]:
+    """(name of the added view, function from a seed to the views with it) pairs."""
+
+    def added(name, array):
+        return replace(views, names=(*views.names, name), arrays=(*views.arrays, array), columns=None)
+
+    n = views.n_rows
+    yield "noise", lambda seed: added("+noise", np.random.default_rng(seed).normal(size=(n, 50)).astype(np.float32))
+    yield "constant", _always(added("+constant", np.ones((n, 5), np.float32)))
+    for name, array in zip(views.names, views.arrays, strict=True):
+        yield f"copy of {name}", _always(added("+copy", array))
+
+
+def blob_cases() -> list[Case]:
+    """Gaussian clusters of every size, one case per pair of maps. Centers and rows depend on the seed."""
+    return [_blob_case(*size, pair) for pair in itertools.combinations(MAPS, 2) for size in BLOB_SIZES]
+
+
+def _blob_case(n: int, d: int, c: int, pair: tuple[str, str]) -> Case:
+    truth = np.random.default_rng(0).permutation(np.arange(n) % c)
+
+    def views(seed):
+        rng = np.random.default_rng(seed)
+        X = blob_centers(c, d, rng)[truth] + rng.normal(size=(n, d))
+        return Views(pair, tuple(MAPS[name](X).astype(np.float32) for name in pair), truth)
+
+    return Case(f"{BLOBS} {n}×{d}, {c} clusters: {', '.join(pair)}", truth, views, family=", ".join(pair))
+
+
+def blob_centers(c: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    """(c, d) centers between -10 and 10, at least `APART` apart. In this range the maps are not saturated."""
+    centers = np.empty((0, d))
+    while len(centers) < c:
+        center = rng.uniform(-10, 10, d)
+        if np.all(np.linalg.norm(centers - center, axis=1) >= APART):
+            centers = np.vstack([centers, center])
+    return centers
+
+
+# ---- tables
+
+WIDTH = 100  # columns of output to a file or pipe
+
+
+def print_tables(cases: list[Case], runs: list[Run]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    for table in _tables(cases, runs):
+        console.print(table)
+
+
+def _tables(cases: list[Case], runs: list[Run]) -> Iterator[Table]:
+    summary = summarize(runs)
+    plain = [case.name for case in cases if not case.spoiled and not case.family]
+    if plain:
+        table = quality_table({key: scores for key, scores in summary.items() if key[0] in plain})
+        table.caption = f"mean ± standard deviation {_seeds(runs)}\n÷ KMeans: NMI divided by that of the best KMeans"
+        yield table
+    spoiled = {case.name: case.spoiled for case in cases if case.spoiled}
+    if spoiled:
+        yield spoil_table(spoiled, summary)
+    families = {case.name: case.family for case in cases if case.family}
+    if families:
+        yield blob_table([(families[run.data], run) for run in runs if run.data in families])
+
+
+def _seeds(runs: list[Run]) -> str:
+    """Text such as: over 10 seeds (KMeans 2)."""
+    kmeans = len({run.seed for run in runs if is_kmeans(run.method)})
+    others = len({run.seed for run in runs if not is_kmeans(run.method)})
+    return f"over {others or kmeans} seeds" + (f" (KMeans {kmeans})" if 0 < kmeans != others > 0 else "")
+
+
+def quality_table(summary: dict) -> Table:
+    table = _table("data", "method", *SCORES.values(), "÷ KMeans", "seconds")
+    best: dict[str, float] = {}
+    for (data, method), scores in summary.items():
+        if is_kmeans(method):
+            best[data] = max(best.get(data, 0), scores["nmi"][0])
+    for data, group in groupby(summary, key=lambda key: key[0]):
+        rows = [(method, summary[data, method]) for _, method in group]
+        if len(rows) > 1:  # a single view stays in the section of its data set
+            table.add_section()
+        for i, (method, scores) in enumerate(rows):
+            ratio = "" if is_kmeans(method) or not best.get(data) else f"{scores['nmi'][0] / best[data]:.3f}"
+            table.add_row("" if i else escape(data), method, *_cells(scores), ratio, _seconds(*scores["seconds"]))
+    return table
+
+
+def spoil_table(spoiled: dict[str, str], summary: dict) -> Table:
+    table = _table("HSIC on", *SCORES.values(), "loss of NMI", "seconds")
+    for before, group in groupby(spoiled, key=lambda name: spoiled[name]):
+        table.add_section()
+        for name in (before, *group):
+            scores, reference = summary[name, "HSIC"], summary[before, "HSIC"]["nmi"][0]
+            loss = "" if name == before else f"{100 * (1 - scores['nmi'][0] / reference):.1f}%"
+            table.add_row(escape(name), *_cells(scores), loss, _seconds(*scores["seconds"]))
+    return table
+
+
+def blob_table(runs: list[tuple[str, Run]]) -> Table:
+    """A table from (row name, run) pairs."""
+    table = _table("blobs seen through", "fits", "with mistakes", "samples", "in a wrong cluster")
+    rows: dict[str, list[int]] = {}
+    for family, run in runs:
+        wrong = wrong_samples(run)
+        for row in (rows.setdefault(family, [0] * 4), rows.setdefault("all", [0] * 4)):
+            row[:] = [a + b for a, b in zip(row, (1, wrong > 0, len(run.truth), wrong), strict=True)]
+    rows["all"] = rows.pop("all")  # last
+    for family, counts in rows.items():
+        table.add_row(family, *(f"{count:,}" for count in counts), end_section=family == list(rows)[-2])
+    return table
+
+
+def wrong_samples(run: Run) -> int:
+    return round((1 - run.scores["acc"]) * len(run.truth))
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=0, caption_justify="left")
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+    return table
+
+
+def _cells(scores: dict) -> list[str]:
+    return [f"{mean:.3f}±{spread:.3f}".replace("±0.", "±.") for mean, spread in (scores[name] for name in SCORES)]
+
+
+def _seconds(mean: float, spread: float) -> str:
+    digits = 2 if mean < 1 else 1 if mean < 100 else 0
+    return f"{mean:,.{digits}f}±{spread:,.{digits}f}"

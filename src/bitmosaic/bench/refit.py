@@ -1,4 +1,4 @@
-"""A class that was not there is added to a run, and the run refitted: do numbers stay, and is a cluster born of it?"""
+"""Add a new class to a run and refit: measure whether cluster numbers stay and the class gets a cluster of its own."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,36 +10,36 @@ from bitmosaic import pipeline
 from bitmosaic.bench.growth import files_of
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.images import Progress, folder_name
-from bitmosaic.run import Run
+from bitmosaic.run.folder import Run
 
 
 @dataclass(frozen=True)
 class NewClass:
-    """What came of one class that was left out at first."""
+    """The result for one class that was left out of the first run."""
 
     name: str
-    beyond: float  # of its pictures are farther from their center than 95% of the old ones, when they are added
+    beyond: float  # share of its images farther from their center than 95% of the old images
     refit_due: bool
-    counts: dict[str, int]  # of clusters that were kept, split, merged, born, and died
-    of_class: float  # of the new pictures of the class, in clusters that were born
-    of_born: float  # of the pictures in such clusters, of the class
-    stayed: float  # of old pictures, those in the cluster to which most of their old cluster went
-    kept: float  # of those, with the same number as before
-    same: float  # of all old pictures, with the same number as before
+    counts: dict[str, int]  # numbers of clusters that were kept, split, merged, born, and died
+    of_class: float  # share of the images of the class that are in new clusters
+    of_born: float  # share of the images in new clusters that belong to the class
+    stayed: float  # share of old images in the cluster that got most of their old cluster
+    kept: float  # share of those with the same cluster number as before
+    same: float  # share of all old images with the same cluster number as before
 
 
 def measure(
     src: str, names: Sequence[str], out: Path, n_clusters: int, seed: int, progress: Progress
 ) -> Iterator[NewClass]:
-    """For each class by its name: a run of all others, to which it is added, then a refit with one cluster more."""
+    """For each class in `names`: run all other classes, add it, and refit with one cluster more."""
     paths = files_of(src, progress)
     classes = np.array([folder_name(path) for path in paths])
     for name in names:
         if name not in classes:
-            raise InvalidDataError(f"There must be a folder for each class; {src} has none called {name!r}.")
+            raise InvalidDataError(f"There is no folder {name!r} in {src}; images must be in one folder per class.")
         place = out / name
         if place.exists():
-            raise InvalidDataError(f"A measurement goes into a new folder; {place} is there. Remove it.")
+            raise InvalidDataError(f"The output folder {place} already exists. Remove it, or choose another folder.")
         first = [path for path, c in zip(paths, classes, strict=True) if c != name]
         run = pipeline.cluster(first, place, n_clusters, labels="folder", seed=seed, progress=progress)
         added = pipeline.add(run, [path for path, c in zip(paths, classes, strict=True) if c == name])

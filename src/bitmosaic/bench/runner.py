@@ -1,4 +1,7 @@
-"""An experiment -> stored runs: each method in a process of its own, under a time and a memory cap, several at once."""
+"""Run an experiment and store its runs. Each method runs in a separate process, with time and memory limits.
+
+`python -m bitmosaic.bench.runner TASK` is that process: it prints one line of JSON when ready, then one per seed.
+"""
 
 import ast
 import copy
@@ -6,11 +9,12 @@ import hashlib
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
 import time
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
@@ -25,52 +29,55 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.bench import baselines
-from bitmosaic.bench.experiment import Experiment, Group
-from bitmosaic.bench.memory import resident_bytes
-from bitmosaic.bench.runs import Run, RunFile
-from bitmosaic.files import locked
-from bitmosaic.threads import available_threads
+from bitmosaic.bench.datasets import Choice
+from bitmosaic.bench.experiment import DataSet, Experiment, Group, Run, RunFile
+from bitmosaic.bench.memory import PeakMemory, resident_bytes
+from bitmosaic.errors import BitmosaicError
+from bitmosaic.io.files import locked
+from bitmosaic.io.threads import available_threads
+from bitmosaic.views import Views
 
-LOOK_SECONDS = 0.05  # between two looks at the memory of a method
-START_SECONDS = 120  # for imports, compiling and reading, before the first fit
+POLL_SECONDS = 0.05  # between two checks of the memory of a method
+KILLED = -9  # exit code after SIGKILL, which the system sends when memory runs out
+START_SECONDS = 120  # limit for imports, compilation and reading, before the first fit
 
 
 def run_experiment(
     experiment: Experiment,
     out: Path,
     progress: Callable[[str, int, int], None],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> list[Run]:
-    """Run what `out` does not have yet. Every finished run is stored at once."""
+    """Run everything that `out` does not contain yet. Each finished run is stored at once."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with locked(out.parent):
         out.touch()
         stored = RunFile(out)
         for case in experiment.cases.values():
             stored.check(case)
-        return _Running(experiment, stored, progress, tell).all()
+        return _Running(experiment, stored, progress, report).all()
 
 
 class _Running:
     """The state that the threads of one experiment share."""
 
-    def __init__(self, experiment, stored, progress, tell):
+    def __init__(self, experiment, stored, progress, report):
         self.experiment: Experiment = experiment
         self.stored: RunFile = stored
-        self.progress, self.tell = progress, tell
+        self.progress, self.report = progress, report
         self.began = datetime.now(UTC).isoformat(timespec="seconds")
         self.lock = threading.Lock()
         self.stop = threading.Event()
         self.cores: queue.Queue[list[int]] = queue.Queue()
-        mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self.threads = min(experiment.threads, available_threads())
         self.jobs = min(experiment.jobs, available_threads() // self.threads)
         if (self.threads, self.jobs) != (experiment.threads, experiment.jobs):
-            tell(f"This machine has {available_threads()} cores: threads = {self.threads}, jobs = {self.jobs}.")
+            report(f"This machine has {available_threads()} cores: threads = {self.threads}, jobs = {self.jobs}.")
         if not resident_bytes():
-            tell("This system does not tell the memory of a process: nothing is cut off by it, and peaks are 0.")
+            report("The memory of a process is unknown on this system: no memory limit applies, and peaks are 0.")
         for job in range(self.jobs):
-            self.cores.put(mine[job * self.threads : (job + 1) * self.threads])
+            self.cores.put(cores[job * self.threads : (job + 1) * self.threads])
 
     def all(self) -> list[Run]:
         groups = self.experiment.groups
@@ -87,7 +94,7 @@ class _Running:
         return [run for group in groups for run in self.runs_of(group)]
 
     def runs_of(self, group: Group) -> list[Run]:
-        """The stored runs of a group that still hold, by seed."""
+        """The stored runs of a group that are still valid, by seed."""
         found = []
         for seed in range(self.experiment.seeds):
             run = self.stored.runs.get(_key(group, seed))
@@ -96,11 +103,11 @@ class _Running:
         return found
 
     def maker(self, group: Group) -> str:
-        """Runs of other code are done again."""
+        """The code version of a method. Stored runs of another version are repeated."""
         return f"{made_by(group.method)}, {'1 thread' if self.threads == 1 else f'{self.threads} threads'}"
 
     def caps(self, cut_off: str) -> str:
-        """What was cut off is tried again under other caps; what failed, whenever the command is typed again."""
+        """The limits to store with a run. Cut-off runs are repeated under other limits, failed ones by each command."""
         if not cut_off or cut_off.startswith("failed"):
             return cut_off and self.began
         return f"{self.experiment.cap_seconds:g} s, {self.experiment.cap_memory}"
@@ -109,7 +116,7 @@ class _Running:
         runs = self.runs_of(group)
         if any(run.cut_off for run in runs):
             return []
-        # Of one thread, processor seconds are what it takes on a machine without other work.
+        # With one thread, CPU seconds equal the time on a machine without other load.
         seconds = [min(run.seconds, run.cpu_seconds or run.seconds) for run in runs if run.seconds is not None]
         slow = bool(seconds) and float(np.mean(seconds)) > self.experiment.slow_seconds
         wanted = min(self.experiment.slow_seeds, self.experiment.seeds) if slow else self.experiment.seeds
@@ -117,14 +124,14 @@ class _Running:
         return [seed for seed in range(wanted) if seed not in have]
 
     def group(self, group: Group) -> None:
-        """All seeds of a group that are left, in one process as long as none of them is cut off."""
+        """Run the remaining seeds of a group in one process, until one of them is cut off."""
         with self.lock:
             seeds = self.seeds_left(group)
         if not seeds or self.stop.is_set():
             return
         cores = self.cores.get()
         try:
-            for figures in self._watched(group, seeds, cores):
+            for figures in self._measured(group, seeds, cores):
                 with self.lock:
                     self._store(group, figures)
                     self._show()
@@ -133,7 +140,7 @@ class _Running:
         finally:
             self.cores.put(cores)
         with self.lock:
-            self.tell(_summary(group, self.runs_of(group)))
+            self.report(_summary(group, self.runs_of(group)))
 
     def _store(self, group: Group, figures: dict[str, Any]) -> None:
         case = self.experiment.cases[group.data.name]
@@ -157,8 +164,8 @@ class _Running:
         )
         self.stored.add(run, case)
 
-    def _watched(self, group: Group, seeds: list[int], cores: list[int]) -> Iterator[dict[str, Any]]:
-        """What the process of a group tells, seed by seed; the last may be that it was cut off."""
+    def _measured(self, group: Group, seeds: list[int], cores: list[int]) -> Iterator[dict[str, Any]]:
+        """The measurements reported by the process of a group, seed by seed. The last one may be a cut-off."""
         task = {
             "data": group.data.name,
             "path": str(group.data.path),
@@ -172,12 +179,12 @@ class _Running:
         threads = str(self.threads)
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
         with subprocess.Popen(
-            [sys.executable, "-m", "bitmosaic.bench.worker", json.dumps(task)],
-            stdin=subprocess.PIPE,  # never written to: it ends with this process, and the worker with it
+            [sys.executable, "-m", "bitmosaic.bench.runner", json.dumps(task)],
+            stdin=subprocess.PIPE,  # never written to: it closes when this process ends, and then the worker ends
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C is for this process, which ends its workers
+            start_new_session=True,  # Ctrl-C goes only to this process, which ends its workers
             env=os.environ | dict.fromkeys(names, threads),
         ) as process:
             try:
@@ -199,7 +206,7 @@ class _Running:
         left, began, allowed = list(seeds), time.monotonic(), float(START_SECONDS)
         while left:
             try:
-                line = lines.get(timeout=LOOK_SECONDS)
+                line = lines.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 if self.stop.is_set():
                     return
@@ -219,7 +226,7 @@ class _Running:
             if "cut_off" in figures:
                 yield {"seed": left[0]} | figures
                 return
-            if figures.get("seconds", 0) > self.experiment.cap_seconds:  # done between two looks
+            if figures.get("seconds", 0) > self.experiment.cap_seconds:  # finished between two checks
                 yield {"seed": left[0], "cut_off": "time"}
                 return
             if "ready" not in figures:
@@ -228,7 +235,7 @@ class _Running:
             began, allowed = time.monotonic(), self.experiment.cap_seconds
 
     def _show(self) -> None:
-        """One bar for each data set; a group that is finished counts in full."""
+        """Update one progress bar per data set. A finished group counts with all seeds."""
         done: dict[str, int] = {}
         total: dict[str, int] = {}
         for group in self.experiment.groups:
@@ -240,18 +247,18 @@ class _Running:
 
 
 def _read(stream, take: Callable[[str], None], end: Callable[[], None]) -> None:
-    with suppress(ValueError):  # closed, because nobody listens any more
+    with suppress(ValueError):  # the stream was closed
         for line in stream:
             take(line)
     end()
 
 
 def _cause(code: int, errors: list[str]) -> str:
-    """Why a process ended before its work was done."""
-    if code == -signal.SIGKILL:  # not ours: the system does that where memory runs out
+    """Why a process ended early."""
+    if code == KILLED:
         return "memory"
-    said = [line.strip() for line in errors if line.strip()]
-    return f"failed: {said[-1] if said else f'the process ended with code {code} and without a word'}"
+    messages = [line.strip() for line in errors if line.strip()]
+    return f"failed: {messages[-1] if messages else f'the process ended with code {code} without a message'}"
 
 
 def _key(group: Group, seed: int):
@@ -266,21 +273,21 @@ def _summary(group: Group, runs: list[Run]) -> str:
         seeds = "1 seed" if len(done) == 1 else f"{len(done)} seeds"
         parts.append(f"{seeds}, {seconds:,.{2 if seconds < 1 else 1}f} s, NMI {nmi:.3f}")
     parts += [f"cut off: {run.cut_off}" for run in runs if run.cut_off]
-    return ": ".join([parts[0], ", ".join(parts[1:]) or "stopped"])
+    return ": ".join([parts[0], ", ".join(parts[1:]) or "interrupted"])
 
 
 @cache
 def made_by(method: str) -> str:
-    """The libraries and the sources that a method's labels come from."""
+    """A version of a method: a hash of its source modules, and the versions of the libraries."""
     sources: set[str] = set()
     _follow(baselines.method_class(method).__module__, sources)
-    digest = hashlib.sha256(b"".join(_code(name) for name in sorted(sources)))
+    code = hashlib.sha256(b"".join(_code(name) for name in sorted(sources)))
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
-    return f"bitmosaic {digest.hexdigest()[:12]}, {libraries}"
+    return f"bitmosaic {code.hexdigest()[:12]}, {libraries}"
 
 
 def _follow(name: str, found: set[str]) -> None:
-    """Add a module of bitmosaic, and all of bitmosaic that it imports. The registry, which names all, is left out."""
+    """Add a module of bitmosaic and all modules of bitmosaic that it imports, except the registry of baselines."""
     if name in found or name == baselines.__name__:
         return
     found.add(name)
@@ -299,22 +306,78 @@ def _follow(name: str, found: set[str]) -> None:
 def _is_module(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # a name in a module, not a module in a package
+    except ModuleNotFoundError:  # the name is not a module
         return False
 
 
 @cache
 def _tree(name: str) -> ast.Module:
     spec = find_spec(name)
-    assert spec is not None  # of a module that was found
+    assert spec is not None  # checked by _is_module
     return ast.parse(Path(str(spec.origin)).read_bytes())
 
 
 @cache
 def _code(name: str) -> bytes:
-    """What a module does: without comments and docstrings, which change no label."""
+    """The code of a module without comments and docstrings."""
     tree = copy.deepcopy(_tree(name))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]
     return ast.dump(tree).encode()
+
+
+# ---- the process of one method
+
+WARM_ROWS = 300
+
+
+def fit_all(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Fit with each seed and yield the time, the memory above the start, and the labels.
+
+    A first fit of a few rows does everything that happens once per process (imports, compilation, threads) before the
+    timed fits.
+    """
+    warnings.simplefilter("ignore")
+    settings = {} if task["n_bits"] is None else {"n_bits": task["n_bits"]}
+    views = DataSet(task["data"], Path(task["path"]), tuple(task["views"]), Choice(**task["choice"])).open()
+    views = Views(views.names, views.arrays)
+    some = Views(views.names, tuple(array[:WARM_ROWS] for array in views.arrays))
+    baselines.make(task["method"], min(task["n_clusters"], some.n_rows), random_state=0, **settings).fit_predict(some)
+    ready = (
+        resident_bytes()
+    )  # memory of each fit is relative to this, as memory freed by earlier fits may still be resident
+    yield {"ready": True}
+    for seed in task["seeds"]:
+        method = baselines.make(task["method"], task["n_clusters"], random_state=seed, **settings)
+        with PeakMemory() as memory:
+            start, cpu = time.perf_counter(), time.process_time()
+            labels = method.fit_predict(views)
+            seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        yield {
+            "seed": seed,
+            "seconds": seconds,
+            "cpu_seconds": cpu,
+            "peak_bytes": max(memory.peak - ready, 0),
+            "sizes": getattr(method, "sizes_", {}),
+            "labels": labels.tolist(),
+        }
+
+
+def end_with_parent() -> None:
+    """Wait until the parent process closes our standard input, then end this process."""
+    sys.stdin.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    try:
+        for line in fit_all(json.loads(sys.argv[1])):
+            print(json.dumps(line), flush=True)
+    except MemoryError:
+        print(json.dumps({"cut_off": "memory"}), flush=True)
+    except Exception as error:
+        if not isinstance(error, BitmosaicError):
+            traceback.print_exc()
+        print(json.dumps({"cut_off": f"failed: {error or type(error).__name__}"}), flush=True)

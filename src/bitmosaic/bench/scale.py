@@ -1,6 +1,6 @@
-"""Fits on a Dask cluster of this machine: time, memory of each process, traffic between workers; beside the local fit.
+"""Measure fits on a local Dask cluster: time, memory of each process, traffic between workers; and the local fit.
 
-Rows are planted clusters as in `bench memory`, made inside the blocks: each pass over the features makes them again.
+Rows have planted clusters as in `bench memory`. They are generated in the blocks, again in each pass over the features.
 """
 
 import os
@@ -15,32 +15,32 @@ from unittest.mock import patch
 import numpy as np
 
 from bitmosaic.bench.memory import WIDTHS, PeakMemory, make_views
-from bitmosaic.hsic import HSIC
-from bitmosaic.metrics import clustering_scores
-from bitmosaic.scale.clustering import ClusterProblem
-from bitmosaic.scale.views import dask_views
+from bitmosaic.estimators.dask.clustering import ClusterProblem
+from bitmosaic.estimators.dask.views import dask_views
+from bitmosaic.estimators.hsic import HSIC
+from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.views import read_views
 
 BLOCK_ROWS = 65_536
 WARM_ROWS = 30_000
-SPREAD = 3.0  # of a cluster, its center being 1 in each column
+SPREAD = 3.0  # standard deviation of a cluster; centers have standard deviation 1
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one fit on a cluster."""
+    """Measurements of one fit on a Dask cluster."""
 
     n_rows: int
     n_blocks: int
     seconds: float
-    worker_peak: int  # bytes of the largest worker
-    client_peak: int  # more than before the fit
-    rounds: list[tuple[float, int]]  # of clustering: seconds, and bytes that the workers sent
+    worker_peak: int  # bytes of the worker with the highest peak
+    client_peak: int  # bytes above the memory before the fit
+    rounds: list[tuple[float, int]]  # per clustering round: seconds, and bytes sent by the workers
     nmi: float
 
     @property
     def round_seconds(self) -> float:
-        """Of a round, on average."""
+        """Mean seconds of a round."""
         return sum(seconds for seconds, _ in self.rounds) / len(self.rounds)
 
     @property
@@ -49,7 +49,7 @@ class Figures:
 
 
 def planted_labels(number, n_rows, n_clusters):
-    """True clusters of one block."""
+    """True labels of one block."""
     return np.random.default_rng([0, number]).integers(n_clusters, size=n_rows)
 
 
@@ -66,7 +66,7 @@ def planted_rows(view, n_clusters, cut, block_id):
 
 
 def planted_views(n_rows, n_clusters, block_rows=BLOCK_ROWS):
-    """Lazy Dask arrays of planted clusters, and the size of each block."""
+    """Lazy Dask arrays with planted clusters, and the number of rows of each block."""
     import dask.array as da
 
     cut = tuple(min(block_rows, n_rows - start) for start in range(0, n_rows, block_rows))
@@ -85,13 +85,13 @@ def planted_views(n_rows, n_clusters, block_rows=BLOCK_ROWS):
 
 
 def sent(client):
-    """Bytes that the workers have sent so far, to each other and to this process, by Dask's own count."""
+    """Bytes sent so far by the workers, to each other and to this process, as counted by Dask."""
     return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
 
 
 def measure(client, n_rows, n_clusters, train_size, block_rows=BLOCK_ROWS):
-    """Fit planted rows on the cluster of the client."""
-    HSIC(n_clusters, random_state=0).fit(planted_views(WARM_ROWS, n_clusters)[0])  # kernels are loaded
+    """Fit rows with planted clusters on the client's Dask cluster."""
+    HSIC(n_clusters, random_state=0).fit(planted_views(WARM_ROWS, n_clusters)[0])  # loads the kernels
     views, cut = planted_views(n_rows, n_clusters, block_rows)
     workers = client.run(os.getpid)
     rounds = []
@@ -121,8 +121,8 @@ def measure(client, n_rows, n_clusters, train_size, block_rows=BLOCK_ROWS):
 
 
 def compare(client, n_rows, n_clusters, repeats, folder=None, progress=lambda done, total: None):
-    """Seconds of the local fit and of the one on the cluster, of the same views folder, in turn; and the rows whose
-    label or code differs. Both have as many threads as the cluster."""
+    """Seconds of local fits and fits on the cluster, alternating, of the same views folder; and the number of rows
+    whose label or code differs. Both use as many threads as the cluster."""
     threads = sum(client.nthreads().values())
     seconds = defaultdict(list)
     with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -130,9 +130,9 @@ def compare(client, n_rows, n_clusters, repeats, folder=None, progress=lambda do
         views, blocks = read_views(path), dask_views(path)
         HSIC(n_clusters, random_state=0).fit({name: array[:WARM_ROWS] for name, array in blocks.items()})
         labels, codes = {}, {}
-        for turn in range(repeats):
-            contestants = [("local", dict(zip(views.names, views.arrays, strict=True))), ("cluster", blocks)]
-            for name, data in contestants if turn % 2 else reversed(contestants):
+        for repeat in range(repeats):
+            inputs = [("local", dict(zip(views.names, views.arrays, strict=True))), ("cluster", blocks)]
+            for name, data in inputs if repeat % 2 else reversed(inputs):
                 start = time.perf_counter()
                 model = HSIC(n_clusters, n_threads=threads, random_state=0).fit(data)
                 seconds[name].append(time.perf_counter() - start)

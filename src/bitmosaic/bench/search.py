@@ -1,7 +1,7 @@
-"""NeighborIndex beside faiss's exact indexes on the same codes and queries, in one run.
+"""Compare NeighborIndex with faiss's exact indexes on the same codes and queries.
 
-Codes are those of a run and as many made from its features as are asked for (`made_codes.py`). Queries are real codes
-that were held out, and made ones that are not in the index.
+The codes are those of a run, plus synthetic codes made from its features (`CodeMaker`). Queries are held-out codes of
+the run, and synthetic codes that are not in the index.
 """
 
 import time
@@ -12,47 +12,48 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.bench.choices import import_faiss
-from bitmosaic.bench.made_codes import CodeMaker
+from bitmosaic.bench.codes import import_faiss
 from bitmosaic.bench.memory import PeakMemory
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.files import whole_file
-from bitmosaic.neighbor_index import NeighborIndex
-from bitmosaic.neighbours import nearest_codes
-from bitmosaic.npy import load_npy
-from bitmosaic.run import Run
+from bitmosaic.estimators.neighbor_index import NeighborIndex
+from bitmosaic.hamming.search import nearest_codes
+from bitmosaic.io.files import whole_file
+from bitmosaic.io.read import load_npy
+from bitmosaic.io.threads import available_threads, in_order, row_ranges
+from bitmosaic.run.folder import Run
+from bitmosaic.views import exact_dtype, read_rows
 
 OURS, PEER, HASHES = "NeighborIndex", "faiss.IndexBinaryFlat", "faiss.IndexBinaryMultiHash"
 N_HASHES = 4
-HELD_OUT = 1000  # real codes; so many are made as queries, too
-CHECKED = 3  # queries whose rows are compared with a sort of all distances in NumPy
-SINGLE, SECONDS = 50, 20.0  # queries asked one by one; a contestant whose turn took longer has no second one
+HELD_OUT = 1000  # codes of the run used as queries, and number of synthetic queries
+CHECKED = 3  # queries whose results are compared with a full sort in NumPy
+SINGLE, SECONDS = 50, 20.0  # number of single queries; a method that takes longer than this is not repeated
 TENTH = 10
-GROWTH = 16  # the codes of 1/16 of the rows, made as many as all, are compared with those of all
+GROWTH = 16  # check of the synthetic codes: made from 1/16 of the rows, they are compared with the codes of all rows
 RADIUS = 6
 
 Progress = Callable[[str, int, int], None]
-Search = Callable[[np.ndarray], list[np.ndarray]]  # queries -> for each the distances found, sorted
+Search = Callable[[np.ndarray], list[np.ndarray]]  # queries -> sorted distances of each query
 
 
 @dataclass(frozen=True)
 class Codes:
-    """What is searched, and what for."""
+    """The codes to search in, and the queries."""
 
-    codes: np.ndarray  # the real ones first
-    queries: dict[str, np.ndarray]  # "held out" and "made"
-    likeness: dict[str, list[float]]  # how far the 10th neighbours of the held-out codes are, among several codes
+    codes: np.ndarray  # those of the run first, then synthetic ones
+    queries: dict[str, np.ndarray]  # "held out" and "synthetic"
+    likeness: dict[str, list[float]]  # distances of held-out codes to their 10th neighbor in several sets of codes
     seconds: float
 
 
 @dataclass
 class Result:
-    """The best time of each contestant for one question, in seconds a query, and whether all found the same."""
+    """The best time of each method for one kind of query, in seconds per query, and whether the results agree."""
 
     n_codes: int
     queries: str
     question: str
-    at_once: int  # queries asked together
+    at_once: int  # queries per call
     seconds: dict[str, float] = field(default_factory=dict)
     same: bool = True
 
@@ -63,38 +64,97 @@ class Result:
 
 @dataclass
 class Built:
-    """What an index of so many codes took."""
+    """Cost of building an index."""
 
     n_codes: int
     seconds: float
     n_bytes: int
-    peak_bytes: int  # above what was there before
-    same_rows: bool  # as a sort of all distances gives them, ties by lowest row
+    peak_bytes: int  # above the memory before
+    same_rows: bool  # same results as a full sort with ties by lowest row
+
+
+# ---- synthetic codes from the features of a run
+
+NEAREST = 10  # a row is moved toward one of this number of neighbors
+NOISE, N_NOISES = 0.5, 4096  # in standard deviations of each column; number of noise rows, which are reused
+SAMPLE = 5000  # rows used to estimate the standard deviations
+ROWS_PER_PIECE = 1024
+
+
+class CodeMaker:
+    """Make synthetic codes from rows of a run. They depend on the seed, not on the number of threads."""
+
+    def __init__(self, run: Run, rows: np.ndarray, seed: int = 0, n_threads: int | None = None):
+        self.run, self.rows, self.seed, self.n_threads = run, rows, seed, available_threads(n_threads)
+        codes = run.column("codes")[rows]
+        _, near = NeighborIndex(codes, n_threads).kneighbors(codes, min(NEAREST + 1, len(rows)))
+        self._near = near  # (m, ≤ 11), contains the row itself or one with an equal code
+        rng = np.random.default_rng([seed, 0])
+        sample = rows[np.sort(rng.choice(len(rows), min(SAMPLE, len(rows)), replace=False))]
+        self._noises = []
+        for array in run.views.arrays:
+            spread = np.nanstd(read_rows(array, sample, exact_dtype(array)), axis=0)
+            noises = rng.standard_normal((N_NOISES, array.shape[1]), np.float32)
+            self._noises.append(noises * (NOISE * spread).astype(np.float32))
+
+    def make(self, n: int, stream: int = 0, progress: Callable[[int, int], None] = lambda done, total: None):
+        """n codes (n, b) uint8. A larger n only appends codes. Each `stream` gives different codes."""
+        codes = np.empty((n, self.run.column("codes").shape[1]), np.uint8)
+
+        def encode(piece):
+            codes[piece] = self.run.model.transform(self._mixtures(piece, stream))
+            return piece.stop
+
+        for done in in_order(encode, row_ranges(n, ROWS_PER_PIECE), self.n_threads):
+            progress(done, n)
+        return codes
+
+    def _mixtures(self, piece: slice, stream: int) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng([self.seed, 1 + stream, piece.start])
+        places, noises = rng.integers(len(self.rows), size=ROWS_PER_PIECE), rng.integers(N_NOISES, size=ROWS_PER_PIECE)
+        others = self._near[places, rng.integers(self._near.shape[1], size=ROWS_PER_PIECE)]
+        shares, count = rng.random((ROWS_PER_PIECE, 1), np.float32), piece.stop - piece.start
+        (places, from_places), (others, from_others) = (  # views are read in row order
+            np.unique(rows[:count], return_inverse=True) for rows in (places, others)
+        )
+        mixed = {}
+        for name, array, noise in zip(self.run.views.names, self.run.views.arrays, self._noises, strict=True):
+            first = read_rows(array, self.rows[places], exact_dtype(array))[from_places]
+            second = read_rows(array, self.rows[others], exact_dtype(array))[from_others]
+            second -= first
+            second *= shares[:count]
+            second += first
+            second += noise[noises[:count]]
+            mixed[name] = second
+        return mixed
+
+
+# ---- the measurement
 
 
 def make_codes(run: Run, n: int, seed: int, n_threads: int, kept: Path | None, progress: Progress) -> Codes:
-    """n codes, real and made, and queries that are not among them. Made codes are kept in a .npy file, if it is given,
-    and taken from there the next time."""
+    """n codes, of the run and synthetic, and queries that are not among them. Synthetic codes are stored in the .npy
+    file `kept`, if given, and reused."""
     real = run.column("codes")
     if len(real) < 2 * HELD_OUT:
         raise InvalidDataError(
-            f"bench search needs a run of {2 * HELD_OUT:,} pictures or more; this has {len(real):,}."
+            f"bench search needs a run of at least {2 * HELD_OUT:,} images; this one has {len(real):,}."
         )
     begun = time.perf_counter()
     order = np.random.default_rng(seed).permutation(len(real))
     held, rest = np.sort(order[:HELD_OUT]), np.sort(order[HELD_OUT:])
     maker = CodeMaker(run, rest, seed, n_threads)
     made = _made(maker, max(n - len(rest), 0), kept, lambda done, total: progress("making codes", done, total))
-    queries = {"held out": np.array(real[held]), "made": maker.make(HELD_OUT, 1)}
+    queries = {"held out": np.array(real[held]), "synthetic": maker.make(HELD_OUT, 1)}
     few = rest[::GROWTH]
     sets = {
         f"{len(few):,} real codes": real[few],
         f"{len(rest):,} real codes": real[rest],
-        f"{len(rest):,} made of {len(rest):,}": maker.make(len(rest), 2),
-        f"{len(rest):,} made of {len(few):,}": CodeMaker(run, few, seed, n_threads).make(len(rest), 3),
-        f"{n:,}, those to be searched": (codes := np.concatenate([real[rest[:n]], made])),
+        f"{len(rest):,} synthetic from {len(rest):,}": maker.make(len(rest), 2),
+        f"{len(rest):,} synthetic from {len(few):,}": CodeMaker(run, few, seed, n_threads).make(len(rest), 3),
+        f"{n:,}, the searched codes": (codes := np.concatenate([real[rest[:n]], made])),
     }
-    likeness = {name: _tenths(some, queries["held out"], n_threads) for name, some in sets.items()}
+    likeness = {name: _tenth_distances(some, queries["held out"], n_threads) for name, some in sets.items()}
     return Codes(codes, queries, likeness, time.perf_counter() - begun)
 
 
@@ -105,7 +165,7 @@ def _made(maker: CodeMaker, n: int, kept: Path | None, progress: Callable[[int, 
         codes, some = load_npy(kept), min(n, HELD_OUT)
         if len(codes) < n or not np.array_equal(codes[:some], maker.make(some)):
             raise InvalidDataError(
-                f"{kept} must hold codes made of this run, {n:,} or more; it holds others. Remove it."
+                f"{kept} must contain at least {n:,} synthetic codes of this run; it has other content. Remove it."
             )
         return codes[:n]
     codes = maker.make(n, 0, progress)
@@ -114,8 +174,8 @@ def _made(maker: CodeMaker, n: int, kept: Path | None, progress: Callable[[int, 
     return codes
 
 
-def _tenths(codes: np.ndarray, queries: np.ndarray, n_threads: int) -> list[float]:
-    """Mean, 5th, 50th and 95th percentile."""
+def _tenth_distances(codes: np.ndarray, queries: np.ndarray, n_threads: int) -> list[float]:
+    """Distance to the 10th neighbor: mean, 5th, 50th and 95th percentile."""
     distances = nearest_codes(codes, queries, TENTH, n_threads)[0][:, -1]
     return [float(distances.mean()), *np.percentile(distances, [5, 50, 95]).tolist()]
 
@@ -130,7 +190,7 @@ def measure(
     hashes: bool,
     progress: Progress,
 ) -> tuple[list[Built], list[Result]]:
-    """Every question to every contestant in turn, the order reversed each time; the best time of each counts."""
+    """Time all queries with all methods, alternating in reversed order, and keep the best time of each."""
     faiss = import_faiss("bench search")
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(n_threads)
@@ -148,11 +208,11 @@ def measure(
             questions: list[tuple[str, int]] = [*((f"k = {k}", k) for k in ks), (f"radius {RADIUS}", 0)]
             for number, (question, k) in enumerate(questions):
                 progress(f"searching {n:,} codes", number, len(questions))
-                contestants = _contestants(index, peers, k)
+                methods = _methods(index, peers, k)
                 for name, queries in codes.queries.items():
                     for at_once in (min(n_queries, len(queries)), 1):
                         result = Result(n, name, question, at_once)
-                        _compete(contestants, queries, result, repeats)
+                        _time(methods, queries, result, repeats)
                         results.append(result)
             progress(f"searching {n:,} codes", len(questions), len(questions))
     finally:
@@ -161,7 +221,7 @@ def measure(
 
 
 def _build(codes: np.ndarray, checked: np.ndarray, n_threads: int) -> tuple[Built, NeighborIndex]:
-    NeighborIndex(codes[:300_000], n_threads)  # compiled before the clock starts
+    NeighborIndex(codes[:300_000], n_threads)  # compile before timing
     with PeakMemory() as memory:
         start = time.perf_counter()
         index = NeighborIndex(codes, n_threads)
@@ -172,43 +232,43 @@ def _build(codes: np.ndarray, checked: np.ndarray, n_threads: int) -> tuple[Buil
     return Built(len(codes), seconds, index.nbytes, peak, bool(np.array_equal(rows, expected))), index
 
 
-def _contestants(index: NeighborIndex, peers: dict[str, Any], k: int) -> dict[str, Search]:
-    """k nearest, or with k = 0 all within the radius. A hash is asked for a radius only: there it can be exact."""
+def _methods(index: NeighborIndex, peers: dict[str, Any], k: int) -> dict[str, Search]:
+    """k nearest, or with k = 0 all within the radius. The multi-hash index is exact only for a radius."""
     flat = peers[PEER]
     if k:
         return {OURS: lambda some: list(index.kneighbors(some, k)[0]), PEER: lambda some: list(flat.search(some, k)[0])}
 
     def in_range(peer: Any) -> Search:
         def search(some):
-            ends, distances, _ = peer.range_search(some, RADIUS + 1)  # faiss: less than
+            ends, distances, _ = peer.range_search(some, RADIUS + 1)  # faiss excludes the radius itself
             return [np.sort(distances[a:b]) for a, b in zip(ends[:-1].astype(int), ends[1:].astype(int), strict=True)]
 
         return search
 
-    contestants = {OURS: lambda some: list(index.radius_neighbors(some, RADIUS)[0])} | {PEER: in_range(flat)}
+    methods = {OURS: lambda some: list(index.radius_neighbors(some, RADIUS)[0])} | {PEER: in_range(flat)}
     for name, peer in peers.items():
         if name != PEER:
-            peer.nflip = RADIUS // N_HASHES  # of so many parts, one differs in at most so many bits: it is exact
-            contestants[name] = in_range(peer)
-    return contestants
+            peer.nflip = RADIUS // N_HASHES  # exact: within the radius, one of the parts differs in at most this
+            methods[name] = in_range(peer)
+    return methods
 
 
-def _compete(contestants: dict[str, Search], queries: np.ndarray, result: Result, repeats: int) -> None:
+def _time(methods: dict[str, Search], queries: np.ndarray, result: Result, repeats: int) -> None:
     several = result.at_once > 1
     asked = [queries[: result.at_once]] if several else [queries[[i]] for i in range(min(SINGLE, len(queries)))]
     found: dict[str, list[np.ndarray]] = {}
     slow = set()
-    for search in contestants.values():
-        search(queries[:1])  # compiled before the clock starts
-    for turn in range(repeats):
-        for name in list(contestants)[:: 1 if turn % 2 == 0 else -1]:
+    for search in methods.values():
+        search(queries[:1])  # compile before timing
+    for repeat in range(repeats):
+        for name in list(methods)[:: 1 if repeat % 2 == 0 else -1]:
             if name in slow:
                 continue
             start = time.perf_counter()
-            found[name] = [distances for some in asked for distances in contestants[name](some)]
+            found[name] = [distances for some in asked for distances in methods[name](some)]
             seconds = time.perf_counter() - start
             slow |= {name} if seconds > SECONDS else set()
-            a_query = seconds / sum(map(len, asked))
-            result.seconds[name] = min(a_query, result.seconds.get(name, np.inf))
-    for name in contestants:
+            per_query = seconds / sum(map(len, asked))
+            result.seconds[name] = min(per_query, result.seconds.get(name, np.inf))
+    for name in methods:
         result.same &= all(map(np.array_equal, found[OURS], found[name]))

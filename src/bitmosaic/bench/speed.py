@@ -1,4 +1,7 @@
-"""HSIC beside k-means of scikit-learn and faiss: time, memory and quality on the same views and cores, in one run."""
+"""Compare HSIC with k-means of scikit-learn and faiss: time, memory and quality on the same views and cores.
+
+`python -m bitmosaic.bench.speed TASK` fits one method once, in a separate process.
+"""
 
 import json
 import os
@@ -6,25 +9,29 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from bitmosaic.bench.cases import open_data
-from bitmosaic.bench.choices import import_faiss
-from bitmosaic.errors import BitmosaicError
-from bitmosaic.files import write_json
-from bitmosaic.metrics import clustering_scores
-from bitmosaic.views import Views
+from bitmosaic.bench.codes import import_faiss
+from bitmosaic.bench.datasets import open_data
+from bitmosaic.bench.memory import PeakMemory
+from bitmosaic.errors import BitmosaicError, MissingExtraError
+from bitmosaic.estimators.metrics import clustering_scores
+from bitmosaic.io.files import write_json
+from bitmosaic.views import Views, read_rows, read_views
 
 
 @dataclass(frozen=True)
 class Result:
-    """The best of the turns of one method on so many rows with so many clusters."""
+    """The best of the repeated fits of one method with one number of rows and clusters."""
 
     method: str
     n_rows: int
@@ -32,7 +39,7 @@ class Result:
     seconds: float | None  # None: cut off
     cpu_seconds: float | None = None
     peak_bytes: int | None = None
-    nmi: float | None = None  # mean over the turns, each with a seed of its own
+    nmi: float | None = None  # mean over the repeats, each with another seed
     acc: float | None = None
     cut_off: str = ""  # why there is no time
 
@@ -47,9 +54,9 @@ def measure(
     n_threads: int,
     progress: Callable[[str, int, int], None],
 ) -> list[Result]:
-    """Every method in turn, the order reversed each time; the best time of each counts.
+    """Time all methods alternately, in reversed order each time, and keep the best time of each.
 
-    A method that takes longer than `cap` seconds is cut off, and not tried with more clusters or rows.
+    A method that takes longer than `cap` seconds is cut off, and not run with more clusters or rows.
     """
     _, views, truth = open_data(data, labels_needed=False)
     folder = data.partition("?views=")[0]
@@ -57,12 +64,12 @@ def measure(
         import_faiss("bench speed")
     rows = sorted({min(n, views.n_rows) for n in rows}) or [views.n_rows]
     results, too_slow = [], {}
-    contests = list(product(rows, sorted(clusters)))
-    total, done = len(contests) * repeats * len(methods), 0
-    for n_rows, n_clusters in contests:
-        turns: dict[str, list[dict]] = {name: [] for name in methods}
-        for turn in range(repeats):
-            for name in methods[:: 1 if turn % 2 == 0 else -1]:
+    settings = list(product(rows, sorted(clusters)))
+    total, done = len(settings) * repeats * len(methods), 0
+    for n_rows, n_clusters in settings:
+        fits: dict[str, list[dict]] = {name: [] for name in methods}
+        for repeat in range(repeats):
+            for name in methods[:: 1 if repeat % 2 == 0 else -1]:
                 progress(f"{n_rows:,} rows, {n_clusters:,} clusters", done, total)
                 if name not in too_slow:
                     task = {
@@ -71,24 +78,24 @@ def measure(
                         "chosen": list(views.names),
                         "n_clusters": n_clusters,
                         "n_rows": n_rows,
-                        "seed": turn,
+                        "seed": repeat,
                         "n_threads": n_threads,
                     }
                     figures = in_own_process(task, cap, n_threads)
                     if figures is None:
                         too_slow[name] = f"over {cap:,.0f} s with {n_rows:,} rows and {n_clusters:,} clusters"
                     else:
-                        turns[name].append(figures)
+                        fits[name].append(figures)
                 done += 1
         for name in methods:
-            results.append(best_of(name, n_rows, n_clusters, turns[name], truth, too_slow.get(name, "")))
+            results.append(best_of(name, n_rows, n_clusters, fits[name], truth, too_slow.get(name, "")))
     progress("done", total, total)
     return results
 
 
 def in_own_process(task: dict, cap: float, n_threads: int) -> dict | None:
-    """What `contestants.compete` tells of a task; None if it took longer than `cap` seconds."""
-    command = [sys.executable, "-m", "bitmosaic.bench.contestants", json.dumps(task)]
+    """The result of `fit_once`; None if it took longer than `cap` seconds."""
+    command = [sys.executable, "-m", "bitmosaic.bench.speed", json.dumps(task)]
     limits = {name: str(n_threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=cap, env=os.environ | limits)
@@ -96,21 +103,21 @@ def in_own_process(task: dict, cap: float, n_threads: int) -> dict | None:
         return None
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise BitmosaicError(f"{task['method']} ended with an error: {last}")
+        raise BitmosaicError(f"{task['method']} failed: {last}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def best_of(name, n_rows, n_clusters, turns, truth, cut_off) -> Result:
-    if not turns:
+def best_of(name, n_rows, n_clusters, fits, truth, cut_off) -> Result:
+    if not fits:
         return Result(name, n_rows, n_clusters, None, cut_off=cut_off)
-    scores = [] if truth is None else [clustering_scores(truth[:n_rows], np.array(t["labels"])) for t in turns]
+    scores = [] if truth is None else [clustering_scores(truth[:n_rows], np.array(fit["labels"])) for fit in fits]
     return Result(
         name,
         n_rows,
         n_clusters,
-        min(t["seconds"] for t in turns),
-        min(t["cpu_seconds"] for t in turns),
-        max(t["peak_bytes"] for t in turns),
+        min(fit["seconds"] for fit in fits),
+        min(fit["cpu_seconds"] for fit in fits),
+        max(fit["peak_bytes"] for fit in fits),
         float(np.mean([s["nmi"] for s in scores])) if scores else None,
         float(np.mean([s["acc"] for s in scores])) if scores else None,
     )
@@ -120,17 +127,17 @@ def write_results(path: Path, results: list[Result], machine: dict) -> None:
     write_json(path, {"machine": machine, "results": [asdict(result) for result in results]})
 
 
-def encoding_speed(data: str, n_rows: int, n_clusters: int, n_threads: int, turns: int = 3) -> dict:
-    """How fast a fitted HSIC encodes so many rows: rows a second, and operations a second of its matrix products."""
-    from bitmosaic.hsic import HSIC
+def encoding_speed(data: str, n_rows: int, n_clusters: int, n_threads: int, repeats: int = 3) -> dict:
+    """Speed of encoding with a fitted HSIC: rows per second, and operations per second of its matrix products."""
+    from bitmosaic.estimators.hsic import HSIC
 
     _, everything, _ = open_data(data, labels_needed=False)
     views = Views(everything.names, tuple(X[:n_rows] for X in everything.arrays))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is learned does not matter here
+        warnings.simplefilter("ignore")  # the quality of the fit does not matter here
         model = HSIC(n_clusters, random_state=0, max_iter=1, n_init=1, n_threads=n_threads).fit(views)
     best = np.inf
-    for _ in range(turns):
+    for _ in range(repeats):
         start = time.perf_counter()
         model.transform(views)
         best = min(best, time.perf_counter() - start)
@@ -138,13 +145,195 @@ def encoding_speed(data: str, n_rows: int, n_clusters: int, n_threads: int, turn
     return {"rows_per_second": views.n_rows / best, "operations_per_second": operations / best}
 
 
-def matrix_speed(n_threads: int, size: int = 2048, turns: int = 5) -> float:
-    """Floating-point operations a second of a float32 matrix product: what this machine can do at best."""
+def matrix_speed(n_threads: int, size: int = 2048, repeats: int = 5) -> float:
+    """Floating-point operations per second of a float32 matrix product: the upper limit of this machine."""
     A = np.random.default_rng(0).random((size, size), np.float32)
     with threadpool_limits(n_threads, user_api="blas"):
         best = np.inf
-        for _ in range(turns + 1):
+        for _ in range(repeats + 1):
             start = time.perf_counter()
             A @ A
             best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
+
+
+# ---- table and plots
+
+REFERENCE = "HSIC"
+COLORS = {
+    "HSIC": "#d62728",
+    "HSIC fast": "#ff9896",
+    "KMeans": "#1f77b4",
+    "MiniBatchKMeans": "#9ecae1",
+    "faiss.Kmeans": "#2ca02c",
+}
+
+
+def speed_table(results: list[Result]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name in ("rows", "clusters", "method", "seconds", "CPU s", "÷ HSIC", "MB", "NMI", "ACC"):
+        table.add_column(name, no_wrap=True, justify="left" if name == "method" else "right")
+    ours = {(r.n_rows, r.n_clusters): r.seconds for r in results if r.method == REFERENCE}
+    before: tuple[int, int] | None = None
+    for r in results:
+        place = (r.n_rows, r.n_clusters)
+        if before not in (None, place):
+            table.add_section()
+        first = (f"{r.n_rows:,}", f"{r.n_clusters:,}") if place != before else ("", "")
+        before = place
+        if r.seconds is None:
+            table.add_row(*first, r.method, "cut off")
+            continue
+        reference = ours.get(place)
+        table.add_row(
+            *first,
+            r.method,
+            f"{r.seconds:,.2f}",
+            f"{r.cpu_seconds:,.2f}",
+            f"{r.seconds / reference:,.1f}×" if reference else "",
+            f"{(r.peak_bytes or 0) / 1e6:,.0f}",
+            "" if r.nmi is None else f"{r.nmi:.3f}",
+            "" if r.acc is None else f"{r.acc:.3f}",
+        )
+    notes = ["best time and mean scores of the repeats; ÷ HSIC: time divided by that of HSIC; MB: peak above the start"]
+    notes += dict.fromkeys(f"{r.method}: {r.cut_off}" for r in results if r.cut_off)
+    table.caption = "\n".join(notes)
+    return table
+
+
+def draw(results: list[Result], folder: Path) -> Iterator[Path]:
+    """Plot time against clusters and rows, and quality against time. Plots with a single x value are left out."""
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    except ImportError:
+        raise MissingExtraError("Plots need matplotlib: pip install 'bitmosaic[bench]'") from None
+    done = [r for r in results if r.seconds is not None]
+    most_rows, fewest_clusters = max(r.n_rows for r in results), min(r.n_clusters for r in results)
+    plots: dict[str, tuple[list[Result], Callable, str, str]] = {
+        "time-clusters": ([r for r in done if r.n_rows == most_rows], lambda r: r.n_clusters, "clusters", "seconds"),
+        "time-rows": ([r for r in done if r.n_clusters == fewest_clusters], lambda r: r.n_rows, "rows", "seconds"),
+        "quality-time": (
+            [r for r in done if r.n_rows == most_rows and r.n_clusters == fewest_clusters and r.nmi is not None],
+            lambda r: r.seconds,
+            "seconds",
+            "NMI",
+        ),
+    }
+    for name, (shown, x, x_label, y_label) in plots.items():
+        if len({x(r) for r in shown}) < 2:
+            continue
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        axes = figure.subplots()
+        for method in dict.fromkeys(r.method for r in shown):
+            own = sorted((r for r in shown if r.method == method), key=x)
+            ys = np.array([r.nmi if y_label == "NMI" else r.seconds for r in own], float)
+            axes.plot([x(r) for r in own], ys, "o-", color=COLORS[method], label=method)
+            axes.annotate(
+                method, (x(own[-1]), ys[-1]), xytext=(7, -3), textcoords="offset points", color=COLORS[method]
+            )
+        axes.set_xscale("log")
+        if y_label == "seconds":
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() == "log":
+                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+                axis.set_minor_formatter(NullFormatter())
+        axes.margins(x=0.25)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        path = folder / f"{name}.png"
+        figure.savefig(path, dpi=150)
+        yield path
+
+
+# ---- the process of one method
+
+FAISS_ITERATIONS = 25
+
+
+def concatenated(views: Views) -> np.ndarray:
+    """All views side by side in memory, the input of the peers."""
+    X = np.empty((views.n_rows, sum(views.widths)), np.float32)
+    edges = np.cumsum([0, *views.widths])
+    for array, start, stop in zip(views.arrays, edges, edges[1:], strict=False):
+        X[:, start:stop] = read_rows(array, slice(0, views.n_rows))
+    return X
+
+
+def unchanged(views: Views) -> Views:
+    return views
+
+
+def hsic(views, n_clusters, seed, n_threads, **changes):
+    from bitmosaic.estimators.hsic import HSIC
+
+    return HSIC(n_clusters, random_state=seed, n_threads=n_threads, **changes).fit(views).labels_
+
+
+def kmeans(X, n_clusters, seed, n_threads):
+    from sklearn.cluster import KMeans
+
+    return KMeans(n_clusters, n_init=1, random_state=seed).fit(X).labels_
+
+
+def mini_batch(X, n_clusters, seed, n_threads):
+    from sklearn.cluster import MiniBatchKMeans
+
+    return MiniBatchKMeans(n_clusters, n_init=1, random_state=seed).fit(X).labels_
+
+
+def faiss_kmeans(X, n_clusters, seed, n_threads):
+    """Train on at most 256 rows per cluster, the default of faiss, then assign all rows to the nearest centroid."""
+    faiss = import_faiss("bench speed")
+    faiss.omp_set_num_threads(n_threads)
+    model = faiss.Kmeans(X.shape[1], n_clusters, niter=FAISS_ITERATIONS, seed=seed)
+    model.train(X)
+    return model.index.search(X, 1)[1][:, 0]
+
+
+# name -> preparation of the views, fit
+METHODS: dict[str, tuple[Callable, Callable]] = {
+    "HSIC": (unchanged, hsic),
+    "HSIC fast": (unchanged, partial(hsic, preset="fast")),
+    "KMeans": (concatenated, kmeans),
+    "MiniBatchKMeans": (concatenated, mini_batch),
+    "faiss.Kmeans": (concatenated, faiss_kmeans),
+}
+
+
+def fit_once(method: str, folder: str, chosen: list[str], n_clusters: int, n_rows: int, seed: int, n_threads: int):
+    """Fit once and return seconds, CPU seconds, peak bytes and labels.
+
+    A first fit of random rows does everything that happens once per process (imports, compilation, threads) before the
+    timed fit. All methods start with the views on disk: for methods that need one matrix in memory, the time to build
+    it is included.
+    """
+    prepare, fit = METHODS[method]
+    rng = np.random.default_rng(0)
+    arrays = tuple(rng.normal(size=(1500, d)).astype(np.float32) for d in (8, 160))
+    for array in arrays:
+        array.setflags(write=False)  # like memory maps: kernels are compiled separately for read-only arrays
+    warm = Views(("a", "b"), arrays)
+    fit(prepare(warm), 4, 0, n_threads)
+    with PeakMemory() as memory:  # includes the matrix, which a peer needs in memory
+        views = read_views(folder)
+        views = Views(tuple(chosen), tuple(views[name][:n_rows] for name in chosen))
+        start, cpu = time.perf_counter(), time.process_time()
+        labels = fit(prepare(views), n_clusters, seed, n_threads)
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    return {
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "peak_bytes": memory.peak - memory.start,
+        "labels": np.asarray(labels).tolist(),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(fit_once(**json.loads(sys.argv[1]))))

@@ -1,8 +1,8 @@
-// The only script of a report. Everything is there without it; it sorts, searches, changes the look and draws the map.
+// The only script of a report: sorting, searching, the theme and the interactive map. All content is visible without it.
 
 "use strict";
 
-const LOOKS = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" };
+const THEMES = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" };
 const ORDERS = {
   size: (a, b) => b.size - a.size,
   tightness: (a, b) => a.tightness - b.tightness,
@@ -10,30 +10,30 @@ const ORDERS = {
   name: (a, b) => a.title.localeCompare(b.title, "en", { numeric: true }),
   number: (a, b) => a.number - b.number,
 };
-const [MARGIN, WHOLE] = [1500, 68535]; // around places from 0 to 65535
+const [MARGIN, WHOLE] = [1500, 68535]; // around coordinates from 0 to 65535
 const root = document.documentElement;
 
-// ---- the look
+// ---- the theme
 
 function stored(value) {
-  try { // a file may have no storage of its own
-    if (value) localStorage.setItem("look", value);
-    return localStorage.getItem("look");
+  try { // a local file may have no storage
+    if (value) localStorage.setItem("theme", value);
+    return localStorage.getItem("theme");
   } catch {
     return null;
   }
 }
 
-function setLook(look) {
-  root.dataset.look = look in LOOKS ? look : "auto";
-  const button = document.getElementById("look");
-  if (button) button.textContent = LOOKS[root.dataset.look];
+function setTheme(theme) {
+  root.dataset.theme = theme in THEMES ? theme : "auto";
+  const button = document.getElementById("theme");
+  if (button) button.textContent = THEMES[root.dataset.theme];
 }
 
-function nextLook() {
-  const names = Object.keys(LOOKS);
-  setLook(names[(names.indexOf(root.dataset.look) + 1) % names.length]);
-  stored(root.dataset.look);
+function nextTheme() {
+  const names = Object.keys(THEMES);
+  setTheme(names[(names.indexOf(root.dataset.theme) + 1) % names.length]);
+  stored(root.dataset.theme);
 }
 
 // ---- sorting and searching
@@ -65,7 +65,7 @@ function wireClusters() {
   });
 }
 
-/** Its name, its most common label and the paths of its pictures, which are the first lines of their titles. */
+/** The text to search: name, most frequent label and image paths, which are the first lines of the tooltips. */
 function wordsOf({ card, section, title }) {
   const paths = [...section.querySelectorAll(".tiles [title]")].map((node) => node.title.split("\n")[0]);
   return [title, card.querySelector(".label")?.textContent ?? "", ...paths].join("\n").toLowerCase();
@@ -82,17 +82,17 @@ function wireMap(data) {
   const n = data.points;
   const x = numbers(data.x, n);
   const y = numbers(data.y, n);
-  const colour = (k) => data.colours[Math.min(k, data.colours.length - 1)];
-  const clusters = data.clusters.map((number, k) => ({ number, title: data.names[number] ?? `Cluster ${number}`, colour: colour(k) }));
+  const color = (k) => data.colors[Math.min(k, data.colors.length - 1)];
+  const clusters = data.clusters.map((number, k) => ({ number, title: data.names[number] ?? `Cluster ${number}`, color: color(k) }));
   const sides = { cluster: { of: numbers(data.cluster_of, n), groups: clusters } };
-  if (data.labels) sides.label = { of: numbers(data.label_of, n), groups: data.labels.map((title, k) => ({ title, colour: colour(k) })) };
+  if (data.labels) sides.label = { of: numbers(data.label_of, n), groups: data.labels.map((title, k) => ({ title, color: color(k) })) };
   const plot = document.getElementById("plot");
   const canvas = document.createElement("canvas");
   const context = canvas.getContext("2d");
   const tip = document.getElementById("tip");
   const view = { scale: 1, left: 0, top: 0 };
   let by = "cluster";
-  let [width, height, side] = [1, 1, 1]; // px, of the box and of the square in its middle that is the map at scale 1
+  let [width, height, side] = [1, 1, 1]; // px: the box, and the centered square of the map at scale 1
   const place = (i) => [
     (((x[i] + MARGIN) / WHOLE - 0.5) * side + width / 2) * view.scale + view.left,
     ((0.5 - (y[i] + MARGIN) / WHOLE) * side + height / 2) * view.scale + view.top,
@@ -110,7 +110,7 @@ function wireMap(data) {
     for (let i = 0; i < n; i++) {
       const [left, top] = place(i);
       if (left < 0 || top < 0 || left > width || top > height) continue;
-      context.fillStyle = groups[of[i]].colour;
+      context.fillStyle = groups[of[i]].color;
       context.fillRect(left - size / 2, top - size / 2, size, size);
     }
     canvas.style.touchAction = view.scale > 1 ? "none" : "pan-x pan-y";
@@ -158,7 +158,7 @@ function wireMap(data) {
 
   const fingers = new Map();
   let travelled = 0;
-  let armed = false; // the wheel zooms once the mouse has moved on the map, so that a page that scrolls by keeps scrolling
+  let armed = false; // the wheel zooms only after the mouse moved on the map, so that scrolling the page does not stop here
   const at = (event) => [event.offsetX, event.offsetY];
   canvas.addEventListener("pointerdown", (event) => {
     fingers.set(event.pointerId, at(event));
@@ -192,7 +192,7 @@ function wireMap(data) {
   });
   const steps = { nearer: () => zoom(1.6), farther: () => zoom(1 / 1.6), whole: () => zoom(0) };
   for (const [id, step] of Object.entries(steps)) document.getElementById(id).addEventListener("click", step);
-  document.getElementById("colour")?.addEventListener("change", ({ target }) => {
+  document.getElementById("color")?.addEventListener("change", ({ target }) => {
     by = target.value;
     for (const legend of document.querySelectorAll("[data-legend]")) legend.hidden = legend.dataset.legend !== by;
     soon();
@@ -205,11 +205,11 @@ function wireMap(data) {
 
 // ---- start
 
-setLook(stored() ?? "auto");
+setTheme(stored() ?? "auto");
 document.addEventListener("DOMContentLoaded", () => {
   for (const control of document.querySelectorAll(".scripted")) control.hidden = false;
-  setLook(root.dataset.look);
-  document.getElementById("look").addEventListener("click", nextLook);
+  setTheme(root.dataset.theme);
+  document.getElementById("theme").addEventListener("click", nextTheme);
   wireClusters();
   const data = document.getElementById("map-data");
   if (data) wireMap(JSON.parse(data.textContent));

@@ -1,4 +1,4 @@
-"""The explorer: pages over a run folder, for a browser on this machine. Nothing in a URL is a path."""
+"""The explorer's web server for one run folder. Images have numbers in URLs; no URL contains a file path."""
 
 import errno
 import hashlib
@@ -26,40 +26,40 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from bitmosaic.errors import BitmosaicError, BusyFolderError, MissingExtraError, MissingFileError, ParameterError
-from bitmosaic.explorer.clusters import Clusters
-from bitmosaic.explorer.door import Door
-from bitmosaic.explorer.jobs import Job
-from bitmosaic.explorer.pages import Pages
-from bitmosaic.explorer.patience import PatientProtocol
-from bitmosaic.exports.tables import table as table_of
-from bitmosaic.run import TABLE_WRITERS
+from bitmosaic.explorer.api import Api, Job
+from bitmosaic.explorer.middleware import RequestGuard
+from bitmosaic.pipeline.export.formats import table as table_of
+from bitmosaic.run.clusters import Clusters
+from bitmosaic.run.tables import TABLE_WRITERS
 
 PAGES = {
     "/": "overview",
     "/cluster/{number:int}": "cluster",
-    "/picture/{row:int}": "picture",
+    "/image/{row:int}": "image",
     "/map": "map",
     "/duplicates": "duplicates",
     "/outliers": "outliers",
 }
-PAGE_MODULES = {"duplicates": "lists", "outliers": "lists"}  # the others have modules of their own names
+PAGE_MODULES = {"duplicates": "lists", "outliers": "lists"}  # other pages: the module has the name of the page
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 TABLES = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
-LONGEST_NUMBER = 12  # digits
-AT_ONCE, WAITING = 20, 512  # connections that are let in before anybody is asked to make room, and that wait outside
-FOREVER, ASK_AGAIN = "private, max-age=31536000, immutable", "no-cache"
+MAX_DIGITS = 12  # of a number in a query
+MAX_CONNECTIONS = 500  # further ones are answered with 503
+KEEP_ALIVE, SHUTDOWN = 20, 1  # seconds: idle connections, and running requests when the server stops
+MAX_HEAD_BYTES = 16_384  # request line and headers
+FOREVER, REVALIDATE = "private, max-age=31536000, immutable", "no-cache"
 
 
 class BusyPortError(ParameterError):
-    """A port that another program listens on."""
+    """Another program listens on this port."""
 
 
-def make_app(pages: Pages, names: tuple[str, ...] = ()) -> Starlette:
-    """The application for one run; `names` are host names it may be asked under, besides localhost and addresses."""
+def make_app(api: Api, names: tuple[str, ...] = ()) -> Starlette:
+    """The web application for one run. `names`: accepted host names besides localhost and IP addresses."""
     token = secrets.token_urlsafe(32)
-    key = hashlib.sha256(repr(pages.run.manifest["arguments"]).encode()).hexdigest()[:12]
+    key = hashlib.sha256(repr(api.run.manifest.arguments).encode()).hexdigest()[:12]
     shell = (files("bitmosaic.explorer") / "static" / "shell.html").read_text(encoding="utf-8")
-    facts = {"token": token, "key": key, "title": f"{pages.name} · bitmosaic", "name": pages.name}
+    facts = {"token": token, "key": key, "title": f"{api.name} · bitmosaic", "name": api.name}
 
     def page(kind: str) -> Callable[[Request], Response]:
         module = PAGE_MODULES.get(kind, kind)
@@ -73,40 +73,40 @@ def make_app(pages: Pages, names: tuple[str, ...] = ()) -> Starlette:
         return _number(request, "start", 0), _number(request, "count", count)
 
     answers: dict[str, Callable[[Request], Any]] = {
-        "/api/run": lambda r: pages.overview(),
-        "/api/clusters": lambda r: pages.all_clusters(),
-        "/api/cluster/{number:int}": lambda r: pages.cluster(r.path_params["number"]),
-        "/api/cluster/{number:int}/rows": lambda r: pages.cluster_rows(r.path_params["number"], *part(r, 300)),
-        "/api/cluster/{number:int}/views": lambda r: pages.cluster_views(r.path_params["number"]),
-        "/api/picture/{row:int}": lambda r: pages.picture(r.path_params["row"]),
-        "/api/picture/{row:int}/neighbours": lambda r: pages.neighbours(r.path_params["row"], part(r, 24)[1]),
-        "/api/search": lambda r: pages.search(r.query_params.get("q", "")),
-        "/api/outliers": lambda r: pages.outliers(*part(r, 200)),
-        "/api/map": lambda r: _when_ready(pages.places, pages.map),
-        "/api/duplicates": lambda r: _when_ready(pages.duplicate_groups, lambda: pages.duplicates(*part(r, 50))),
+        "/api/run": lambda r: api.overview(),
+        "/api/clusters": lambda r: api.all_clusters(),
+        "/api/cluster/{number:int}": lambda r: api.cluster(r.path_params["number"]),
+        "/api/cluster/{number:int}/rows": lambda r: api.cluster_rows(r.path_params["number"], *part(r, 300)),
+        "/api/cluster/{number:int}/views": lambda r: api.cluster_views(r.path_params["number"]),
+        "/api/image/{row:int}": lambda r: api.image(r.path_params["row"]),
+        "/api/image/{row:int}/neighbors": lambda r: api.neighbors(r.path_params["row"], part(r, 24)[1]),
+        "/api/search": lambda r: api.search(r.query_params.get("q", "")),
+        "/api/outliers": lambda r: api.outliers(*part(r, 200)),
+        "/api/map": lambda r: _when_ready(api.map_job, api.map),
+        "/api/duplicates": lambda r: _when_ready(api.duplicates_job, lambda: api.duplicates(*part(r, 50))),
     }
 
     async def edit(request: Request) -> Response:
         body = await request.body()
-        return await run_in_threadpool(_answer, lambda: pages.edit(*_edit_and_version(body)))
+        return await run_in_threadpool(_answer, lambda: api.edit(*_edit_and_version(body)))
 
     def table(request: Request) -> Response:
         kind = request.path_params["kind"]
         if kind not in TABLES:
-            return JSONResponse({"error": "Tables are exported as csv or parquet."}, 404)
+            return JSONResponse({"error": f"Unknown table format {kind!r:.40}. Use csv or parquet."}, 404)
         name = {"Content-Disposition": f'attachment; filename="clusters.{kind}"'}
-        return _answer(lambda: Response(_table_bytes(pages.clusters, kind), media_type=TABLES[kind], headers=name))
+        return _answer(lambda: Response(_table_bytes(api.clusters, kind), media_type=TABLES[kind], headers=name))
 
     async def thumbnail(request: Request) -> Response:
         row, content = request.path_params["row"], None
-        if row < len(pages.pictures):
-            content = pages.thumbnails.made(row)  # in less time than it takes to wake a thread
-            content = content or await run_in_threadpool(pages.thumbnails.get, row)
+        if row < len(api.images):
+            content = api.thumbnails.made(row)  # faster than starting a thread
+            content = content or await run_in_threadpool(api.thumbnails.get, row)
         return _jpeg(content, row)
 
-    def image(request: Request) -> Response:
+    def large_image(request: Request) -> Response:
         row = request.path_params["row"]
-        return _jpeg(pages.thumbnails.large(row) if row < len(pages.pictures) else None, row)
+        return _jpeg(api.thumbnails.large(row) if row < len(api.images) else None, row)
 
     routes = [Route(path, page(name)) for path, name in PAGES.items()]
     routes += [Route(path, lambda r, answer=answer: _answer(lambda: answer(r))) for path, answer in answers.items()]
@@ -114,39 +114,42 @@ def make_app(pages: Pages, names: tuple[str, ...] = ()) -> Starlette:
         Route("/api/edits", edit, methods=["POST"]),
         Route("/export/clusters.{kind:str}", table),
         Route("/thumb/{row:int}", thumbnail),
-        Route("/image/{row:int}", image),
+        Route("/large/{row:int}", large_image),
         Route("/static/{name:str}", _static),
     ]
-    handlers = {404: _not_found, 405: _not_asked_so}
+    handlers = {404: _not_found, 405: _wrong_method}
     return Starlette(
-        routes=routes, middleware=[Middleware(Door, token=token, names=names)], exception_handlers=handlers
+        routes=routes, middleware=[Middleware(RequestGuard, token=token, names=names)], exception_handlers=handlers
     )
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes a free one."""
+    """A listening socket. Port 0 selects a free port."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or every answer waits 40 ms
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # otherwise each response is delayed by 40 ms
         return listener
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise BusyPortError(f"The explorer needs a free port; {port} is taken. Try --port 0.") from error
+            raise BusyPortError(
+                f"Port {port} is used by another program. Choose another one, or --port 0 for a free one."
+            ) from error
+        reason = str(error.strerror).partition(" (")[0]  # Python appends the address in parentheses
         raise ParameterError(
-            f"The explorer listens on an address of this machine; {host}:{port} cannot be had ({error.strerror})."
+            f"Cannot listen on {host}:{port} ({reason}). --host must be an address of this machine."
         ) from error
 
 
 def serve(app: Starlette, listener: socket.socket) -> None:
-    """Answer until interrupted."""
+    """Serve until interrupted."""
     _server(app).run(sockets=[listener])
 
 
 @contextmanager
-def served(pages: Pages, names: tuple[str, ...] = ()) -> Iterator[str]:
-    """Answer on a free port of this machine meanwhile; gives the address."""
-    server = _server(make_app(pages, names))
+def served(api: Api, names: tuple[str, ...] = ()) -> Iterator[str]:
+    """Context manager: serve on a free port of 127.0.0.1; yields the URL."""
+    server = _server(make_app(api, names))
     with listen("127.0.0.1", 0) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
@@ -160,24 +163,19 @@ def served(pages: Pages, names: tuple[str, ...] = ()) -> Iterator[str]:
 def _server(app: Starlette) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
-        http=PatientProtocol,
+        http="h11",
         ws="none",
         lifespan="off",
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=AT_ONCE,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=SHUTDOWN,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
     )
-    return _Server(config)
-
-
-class _Server(uvicorn.Server):
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As many may wait at the door as like to, although few are let in at once."""
-        await super().startup(sockets)
-        for listener in sockets or ():
-            listener.listen(WAITING)
+    return uvicorn.Server(config)
 
 
 # ---- requests
@@ -185,8 +183,8 @@ class _Server(uvicorn.Server):
 
 def _number(request: Request, name: str, default: int) -> int:
     text = request.query_params.get(name) or str(default)
-    if not text.isdecimal() or len(text) > LONGEST_NUMBER:
-        raise ParameterError(f"{name} is a whole number of at most {LONGEST_NUMBER} digits; got {text!r:.40}.")
+    if not text.isdecimal() or len(text) > MAX_DIGITS:
+        raise ParameterError(f"{name} must be a whole number of at most {MAX_DIGITS} digits, got {text!r:.40}.")
     return int(text)
 
 
@@ -197,7 +195,7 @@ def _edit_and_version(body: bytes) -> tuple[Any, int]:
                 return edit, version
     except (ValueError, RecursionError):
         pass
-    raise ParameterError("An edit comes as JSON with 'edit' and the 'version' that was seen.")
+    raise ParameterError("An edit must be a JSON object with the keys 'edit' (object) and 'version' (integer).")
 
 
 # ---- responses
@@ -221,7 +219,7 @@ def _answer(work: Callable[[], Any]) -> Response:
         answer = work()
     except MissingFileError as error:
         return JSONResponse({"error": str(error)}, 404)
-    except BusyFolderError as error:  # a stale edit, too
+    except BusyFolderError as error:  # includes stale edits
         return JSONResponse({"error": str(error)}, 409)
     except BitmosaicError as error:
         return JSONResponse({"error": str(error)}, 400)
@@ -232,7 +230,7 @@ def _answer(work: Callable[[], Any]) -> Response:
 
 def _jpeg(content: bytes | None, row: int) -> Response:
     if content is None:
-        return JSONResponse({"error": f"There is no picture {row}, or it cannot be read any more."}, 404)
+        return JSONResponse({"error": f"Image {row} does not exist or cannot be read."}, 404)
     return Response(content, media_type="image/jpeg", headers={"Cache-Control": FOREVER})
 
 
@@ -240,7 +238,7 @@ def _static(request: Request) -> Response:
     content, kind, tag = _files().get(request.path_params["name"], (b"", "", ""))
     if not tag:
         return _not_found(request, None)
-    headers = {"Cache-Control": ASK_AGAIN, "ETag": tag}
+    headers = {"Cache-Control": REVALIDATE, "ETag": tag}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
     return Response(content, media_type=kind, headers=headers)
@@ -248,7 +246,7 @@ def _static(request: Request) -> Response:
 
 @cache
 def _files() -> dict[str, tuple[bytes, str, str]]:
-    """Everything that is served as a file: content, type and tag by name, read once."""
+    """Static files by name: content, media type and ETag. Read once."""
     paths = {file.name: file for file in (files("bitmosaic.explorer") / "static").iterdir()}
     contents = {name: file.read_bytes() for name, file in paths.items() if Path(name).suffix in TYPES}
     contents["plotly.js"] = _plotly().read_bytes()
@@ -257,7 +255,7 @@ def _files() -> dict[str, tuple[bytes, str, str]]:
 
 
 def _modules(page: str) -> list[str]:
-    """Every module that a page imports, so that a browser need not find them one by one."""
+    """Names of all modules that a page imports, for preloading."""
     found: list[str] = []
     waiting = ["main.js", f"{page}.js"]
     while waiting:
@@ -269,17 +267,17 @@ def _modules(page: str) -> list[str]:
 
 
 def _plotly() -> Path:
-    """Plotly's script in the installed package, which itself need not be imported."""
+    """Path of Plotly's script in the installed package. Importing plotly would take a second."""
     package = importlib.util.find_spec("plotly")
     if package is None or package.origin is None:
-        raise MissingExtraError("the explorer needs plotly: pip install 'bitmosaic[web]'")
+        raise MissingExtraError("The explorer needs plotly: pip install 'bitmosaic[web]'")
     return Path(package.origin).parent / "package_data" / "plotly.min.js"
 
 
 def _not_found(request: Request, error: Any) -> Response:
-    return JSONResponse({"error": "There is nothing here."}, 404)
+    return JSONResponse({"error": "No such page."}, 404)
 
 
-def _not_asked_so(request: Request, error: Any) -> Response:
+def _wrong_method(request: Request, error: Any) -> Response:
     allowed = error.headers["Allow"]
-    return JSONResponse({"error": f"This is asked for with {allowed}."}, 405, {"Allow": allowed})
+    return JSONResponse({"error": f"Wrong method {request.method}. Use {allowed}."}, 405, {"Allow": allowed})

@@ -1,4 +1,4 @@
-"""Image batch -> one row of numbers per image: one file per family of features, one registry."""
+"""Image features: one module per family, and a registry that maps names to extractors."""
 
 from bitmosaic.features.registry import HAND_MADE, Extractor, extract, extractor, extractor_names, register
 

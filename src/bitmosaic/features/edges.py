@@ -1,6 +1,6 @@
-"""Image batch -> edge direction histogram of NUS-WIDE: Canny's edges, counted by the direction of Sobel's gradient.
+"""Edge direction histogram of NUS-WIDE: Canny edges counted by the direction of the Sobel gradient.
 
-Everything is in whole numbers up to the histogram, so ties are ties and a mirror image gives the mirrored edges.
+All steps before the histogram use integers, so ties are exact and a mirror image gives the mirrored edges.
 """
 
 import numpy as np
@@ -11,14 +11,14 @@ from bitmosaic.features.registry import register
 
 N_DIRECTIONS = 72
 SMOOTH, DIFFERENCE = (1, 2, 1), (-1, 0, 1)
-SMOOTH_GAIN = 16  # 1-2-1 in both directions adds up to this
-# tan of the borders between bins in the first quadrant. Bins are centred on the multiples of 5°: no whole-number
-# gradient lies on a border (the tangents are irrational), and the commonest, 0° and 90°, lie farthest from one.
+SMOOTH_GAIN = 16  # sum of the weights of 1-2-1 in both directions
+# tan of the borders between bins in the first quadrant. Bins are centered on the multiples of 5°: no integer gradient
+# lies on a border (the tangents are irrational), and the most frequent ones, 0° and 90°, are farthest from a border.
 BORDERS = np.tan(np.radians(np.arange(2.5, 90, 5)))  # (18,)
 
 
 def taps(values: np.ndarray, weights: tuple[int, int, int], axis: int) -> np.ndarray:
-    """Correlate with three weights along an axis; outside, the border pixel is repeated."""
+    """Correlate with three weights along an axis. The border pixel is repeated outside the image."""
     padding = [(0, 0)] * values.ndim
     padding[axis] = (1, 1)
     padded = np.moveaxis(np.pad(values, padding, "edge"), axis, -1)
@@ -29,20 +29,20 @@ def taps(values: np.ndarray, weights: tuple[int, int, int], axis: int) -> np.nda
     return np.moveaxis(result, -1, axis)
 
 
-def gradients(grey: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sobel's gradients to the right and downwards, of the 1-2-1 smoothed image, `SMOOTH_GAIN` times too large."""
-    smooth = taps(taps(grey, SMOOTH, 1), SMOOTH, 2)
+def gradients(gray: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sobel gradients to the right and down of the 1-2-1 smoothed image, not divided by `SMOOTH_GAIN`."""
+    smooth = taps(taps(gray, SMOOTH, 1), SMOOTH, 2)
     right = taps(taps(smooth, DIFFERENCE, 2), SMOOTH, 1)
     down = taps(taps(smooth, DIFFERENCE, 1), SMOOTH, 2)
     return right, down  # (b, h, w), at most 16,320 in size: squares fit in int32
 
 
 def canny_edges(right: np.ndarray, down: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Canny's edge pixels, bool (b, h, w), from whole-number gradients; low and high are magnitudes.
+    """Canny edge pixels, bool (b, h, w), from integer gradients; low and high are magnitudes.
 
-    A pixel stays if its magnitude reaches `low` and is not below the two magnitudes one step along its gradient
-    (interpolated between neighbours), and if it is connected to one that reaches `high`. As in scikit-image, a
-    pixel on the image's border is no edge.
+    An edge pixel has a magnitude of at least `low`, not below the two magnitudes one step along its gradient
+    (interpolated between neighbors), and is connected to a pixel of at least `high`. As in scikit-image, pixels on the
+    border of the image are not edges.
     """
     from scipy import ndimage
 
@@ -53,7 +53,7 @@ def canny_edges(right: np.ndarray, down: np.ndarray, low: float, high: float) ->
     across, downwards = right.ravel()[at], down.ravel()[at]
     wide, tall = np.abs(across), np.abs(downwards)
     small, large = np.minimum(wide, tall), np.maximum(wide, tall)
-    to_side, to_row = np.sign(across), np.sign(downwards) * right.shape[2]  # steps through the pixels in memory
+    to_side, to_row = np.sign(across), np.sign(downwards) * right.shape[2]  # offsets in the flat array
     straight, diagonal = np.where(wide >= tall, to_side, to_row), to_side + to_row
     size = magnitude.ravel()
     stays = np.ones(len(at), bool)
@@ -80,10 +80,10 @@ def direction_bins(right: np.ndarray, down: np.ndarray) -> np.ndarray:
 
 @register("edh")
 class EdgeDirectionHistogram:
-    """72 shares of the edge pixels by direction, and the share of the image's pixels that are no edge.
+    """72 shares of the edge pixels by direction, and the share of all pixels that are not edges.
 
-    `low` and `high` are Canny's thresholds on Sobel's magnitude of an image between 0 and 1, where a full step from
-    black to white has 4. Without an edge, the 72 are 0.
+    `low` and `high` are the Canny thresholds on the Sobel magnitude of an image scaled to 0…1. A full step from black
+    to white has magnitude 4. Without any edge, the 72 shares are 0.
     """
 
     name = "edh"

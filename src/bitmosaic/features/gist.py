@@ -1,8 +1,8 @@
-"""Images -> GIST: how much structure of each size and direction, and where.
+"""GIST: energies of Gabor filters by scale, orientation and position.
 
-A Gabor filter answers only in a small box of frequencies. Moved to the middle, the box gives the same |response| from
-far fewer points (8 × 8 or 16 × 16 for images of 32 × 32), so nothing is ever filtered at full size. All orientations
-of a scale go through one transform side by side, in the vector registers.
+A Gabor filter is nonzero only in a small box of frequencies. Shifted to the center, the box gives the same |response|
+at far fewer points (8 × 8 or 16 × 16 for images of 32 × 32), so no filter runs at full size. All orientations of a
+scale share one transform, which the compiler vectorizes.
 """
 
 from functools import lru_cache
@@ -15,10 +15,10 @@ from bitmosaic.features import kernels
 from bitmosaic.features.registry import check_count, register
 
 FINEST, RATIO, N_SCALES = 0.35, 1.85, 4  # cycles per pixel of the finest scale, and the step to the next
-RADIAL_WEIGHT, ANGULAR_WEIGHT = 3.5, np.pi / 32  # of the Gaussians, in frequency / centre and in angle · orientations
+RADIAL_WEIGHT, ANGULAR_WEIGHT = 3.5, np.pi / 32  # of the Gaussians, in frequency / center and in angle · orientations
 SMALLEST_SIZE = 32
 CONTRAST_FLOOR = np.float32(0.2)
-BLUR_SHARE = 1 / 16  # the neighbourhood of the local contrast: standard deviation / side of the image
+BLUR_SHARE = 1 / 16  # of the local contrast: standard deviation of the blur / side of the image
 KEPT_ENERGY = 0.995  # of a filter, inside its box
 LOG_LEVEL = np.log1p(np.arange(256)).astype(np.float32)
 
@@ -27,8 +27,8 @@ LOG_LEVEL = np.log1p(np.arange(256)).astype(np.float32)
 class GIST:
     """Gabor energies: 4 scales × `orientations`, root mean square over each cell of a grid.
 
-    The logarithm of the grey image is brought to `size` × `size`, and its local contrast is made even, before it is
-    filtered. An image whose longer side is under `size` is brought to the next smaller power of two, but at least to
+    Before filtering, the logarithm of the gray image is resized to `size` × `size` and its local contrast is
+    normalized. An image whose longer side is below `size` is resized to the next smaller power of two, at least
     32 × 32: compare such images with each other, not with large ones.
 
     grid: cells along each side, 1, 2, 4 or 8; the features are 4 · orientations · grid².
@@ -48,11 +48,11 @@ class GIST:
         self.grid, self.orientations, self.size, self.mirror = grid, orientations, size, mirror
         self.width = N_SCALES * orientations * grid**2
         feature = np.arange(self.width).reshape(N_SCALES, orientations, grid, grid)
-        # The mirror image turns the direction t into half a circle minus t.
+        # In the mirror image, the direction t becomes half a circle minus t.
         self._partner = feature[:, -np.arange(orientations), :, ::-1].reshape(-1)
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
-        features = gabor_energies(even_contrast(images, self.size), self.orientations, self.grid)
+        features = gabor_energies(normalize_contrast(images, self.size), self.orientations, self.grid)
         features = features.reshape(len(images), self.width)
         if not self.mirror:
             return features
@@ -61,13 +61,13 @@ class GIST:
         return out
 
 
-def even_contrast(images: np.ndarray, size: int) -> np.ndarray:
-    """(b, h, w, 3) uint8 -> (b, s, s) float32: log grey minus its local mean, over its local deviation + 0.2."""
-    images = np.require(images, requirements=["C", "W"])  # one kind of array: one compilation
+def normalize_contrast(images: np.ndarray, size: int) -> np.ndarray:
+    """(b, h, w, 3) uint8 -> (b, s, s) float32: log gray minus its local mean, over its local deviation + 0.2."""
+    images = np.require(images, requirements=["C", "W"])  # one array layout: one compilation
     n, height, width, _ = images.shape
     side = working_size(height, width, size)
     light = np.empty((n, height, width), np.float32)
-    kernels.grey_levels(images, LOG_LEVEL, light)
+    kernels.gray_levels(images, LOG_LEVEL, light)
     if (height, width) != (side, side):
         light = _both_sides(resampling(height, side), light, resampling(width, side).T)
     blur = blurring(side)
@@ -107,9 +107,9 @@ def working_size(height: int, width: int, size: int) -> int:
 
 @lru_cache(maxsize=64)
 def resampling(n_pixels: int, n_points: int) -> np.ndarray:
-    """(n_points, n_pixels): each point is a mean of the pixels around it, their weights a triangle.
+    """(n_points, n_pixels): each point is a mean of the pixels around it with triangular weights.
 
-    The triangle is two points wide, so it averages areas when there are fewer points than pixels; with fewer pixels
+    With fewer points than pixels, the triangle is two points wide and averages areas. With fewer pixels than points,
     it is two pixels wide and interpolates.
     """
     pixels_per_point = n_pixels / n_points
@@ -121,7 +121,7 @@ def resampling(n_pixels: int, n_points: int) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def blurring(side: int) -> np.ndarray:
-    """(side, side): a Gaussian blur of one axis, the image continued by its reflection; symmetric."""
+    """(side, side): a Gaussian blur along one axis with reflected borders; symmetric."""
     deviation = BLUR_SHARE * side
     reach = int(4 * deviation)
     weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / deviation) ** 2)
@@ -136,17 +136,17 @@ def blurring(side: int) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def fourier_waves(side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What `kernels.spectra` multiplies with: columns for one axis, cosines and sines for the other."""
+    """The factors of `kernels.spectra`: columns for one axis, cosines and sines for the other."""
     angle = 2 * np.pi * np.arange(side // 2)[:, None] * np.arange(side) / side  # (s / 2, s)
     cosines, sines = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
     return np.ascontiguousarray(np.concatenate([cosines, -sines]).T), cosines, sines
 
 
 class Scale(NamedTuple):
-    """The filters of one scale, as `kernels.pooled_energies` takes them."""
+    """The filters of one scale, as inputs of `kernels.pooled_energies`."""
 
     points: int  # along a side of the small response
-    places: np.ndarray  # (e, 2) from where in the spectrum, to where in the box
+    places: np.ndarray  # (e, 2) index in the spectrum, index in the box
     weights: np.ndarray  # (e, 2) real and imaginary part
     turns: np.ndarray  # (points / 2, 2)
     order: np.ndarray  # (points,) bit-reversed
@@ -154,7 +154,7 @@ class Scale(NamedTuple):
 
 @lru_cache(maxsize=8)
 def gabor_scales(side: int, orientations: int) -> list[Scale]:
-    """The boxes of frequencies that hold the filters, scale by scale."""
+    """The frequency boxes of the filters, scale by scale."""
     scales = []
     for k in range(N_SCALES):
         filters = gabor_filters(side, FINEST / RATIO**k, orientations)  # (o, s - 1, s - 1)
@@ -181,7 +181,7 @@ def gabor_filters(side: int, center: float, orientations: int) -> np.ndarray:
 
 
 def _corner(filter_: np.ndarray, points: int) -> tuple[int, int]:
-    """The first row and column of the box of points - 1 frequencies around the filter's centre of mass."""
+    """The first row and column of the box of points - 1 frequencies around the filter's center of mass."""
     place = np.arange(len(filter_)) - len(filter_) // 2
     down, across = (np.rint(np.round(place @ filter_.sum(axis=axis) / filter_.sum(), 6)) for axis in (1, 0))
     first = len(filter_) // 2 - (points // 2 - 1)
@@ -204,7 +204,7 @@ def _scale(filters: np.ndarray, points: int) -> Scale:
     places, weights = [], []
     for orientation, filter_ in enumerate(filters):
         first_row, first_column = _corner(filter_, points)
-        # A response's points lie evenly about the centre of the image, so a mirrored image has mirrored points.
+        # The points of a response are symmetric about the image center, so a mirrored image has mirrored points.
         shift = np.pi * (1 / points - 1 / side)
         for j in range(points - 1):
             for i in range(points - 1):

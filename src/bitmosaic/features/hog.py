@@ -1,4 +1,4 @@
-"""Images -> HOG: which way edges run, and where."""
+"""HOG: histograms of oriented gradients in the cells of a grid."""
 
 import numpy as np
 
@@ -7,18 +7,18 @@ from bitmosaic.features import kernels
 from bitmosaic.features.registry import check_count, register
 
 CLIP = np.float32(0.2)
-FLOOR = np.float32(60**2)  # added to a block's energy, in grey levels squared: faint texture is not blown up to edges
+FLOOR = np.float32(60**2)  # added to a block's energy, in squared gray levels: faint texture does not count as edges
 
 
 @register("hog")
 class HOG:
     """Histograms of oriented gradients: `orientations` directions over the full circle in each cell of a grid.
 
-    A pixel votes with the gradient of its strongest colour channel, for the two nearest directions and the four
+    A pixel votes with the gradient of its strongest color channel, for the two nearest directions and the four
     nearest cells. Each cell is divided by the lengths of its four 2 × 2 blocks, clipped at 0.2, and averaged.
 
     grid: cells along each side; the features are orientations · grid². A cell is 1/grid of the image.
-    orientations: an even number; light-to-dark and dark-to-light edges count apart.
+    orientations: an even number; light-to-dark and dark-to-light edges are counted separately.
     """
 
     name = "hog"
@@ -30,7 +30,7 @@ class HOG:
             raise ParameterError(f"hog: orientations must be even, as each has its opposite; got {orientations}.")
         self.grid, self.orientations, self.mirror = grid, orientations, mirror
         self.width = orientations * grid**2
-        # The mirror image turns the direction t into half a circle minus t.
+        # In the mirror image, the direction t becomes half a circle minus t.
         mirrored = (orientations // 2 - np.arange(orientations)) % orientations
         columns = np.arange(grid)[::-1, None] * orientations + mirrored  # (g, o)
         self._partner = (np.arange(grid)[:, None, None] * grid * orientations + columns).reshape(-1)
@@ -39,7 +39,7 @@ class HOG:
         histograms = gradient_histograms(images, self.grid, self.orientations)  # (b, g, g, o)
         features = np.empty_like(histograms)
         energy = np.empty((self.grid, self.grid), np.float32)
-        kernels.normalise_cells(histograms, FLOOR, CLIP, energy, features)
+        kernels.normalize_cells(histograms, FLOOR, CLIP, energy, features)
         features = features.reshape(len(images), self.width)
         if not self.mirror:
             return features
@@ -53,10 +53,10 @@ def gradient_histograms(
 ) -> np.ndarray:
     """(b, h, w, 3) uint8 -> (b, grid, grid, orientations) float32: mean length of the gradients, by direction.
 
-    Bins are centred on the directions k/orientations of the circle. `signed=False` takes opposite directions as one,
-    over half a circle; `soft=False` gives each pixel to one cell and one bin, which then begins at its direction.
+    Bins are centered on the directions k/orientations of the circle. `signed=False` merges opposite directions, over
+    half a circle. `soft=False` assigns each pixel to one cell and one bin, and bins then begin at their direction.
     """
-    images = np.require(images, requirements=["C", "W"])  # one kind of array: one compilation
+    images = np.require(images, requirements=["C", "W"])  # one array layout: one compilation
     n, height, width, _ = images.shape
     bins_per_turn = orientations if signed else 2 * orientations
     planes = np.empty((3, height + 2, width + 2), np.float32)
@@ -64,7 +64,7 @@ def gradient_histograms(
     bins = np.empty((n, height, width), np.int32)
     votes = np.empty((n, height, 2, width), np.float32)
     kernels.gradient_votes(images, np.float32(bins_per_turn), np.float32(soft), planes, gradient, bins, votes)
-    band = np.empty((grid + 2, bins_per_turn + 1), np.float32)  # a vote next to the last bin goes to one more slot
+    band = np.empty((grid + 2, bins_per_turn + 1), np.float32)  # one more slot for votes after the last bin
     cells = np.empty((grid + 2, grid + 2, bins_per_turn + 1), np.float32)
     out = np.empty((n, grid, grid, orientations), np.float32)
     kernels.cell_histograms(

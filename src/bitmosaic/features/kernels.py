@@ -1,14 +1,15 @@
-"""The loops of LBP, HOG and GIST, and nothing else.
+"""Numba kernels of LBP, HOG, GIST and the color features.
 
-Each kernel is compiled on first use, cached on disk, releases the GIL and runs on the calling thread; the registry cuts
-the images into pieces and spreads them over threads. The caller allocates every output and every work space. Sums run
-in one fixed order and nothing is contracted or re-associated, so an image's numbers do not depend on its neighbours.
-Loops that should run in vector registers touch few arrays each: the compiler must tell them apart at run time.
+Each kernel is compiled on first use, cached on disk, releases the GIL and runs on the calling thread. The registry
+splits the images into pieces and runs them in several threads. The caller allocates every output and work array. Sums
+have one fixed order without contraction or re-association, so the features of an image do not depend on the batch.
+Loops that should be vectorized use few arrays each, because the compiler must check at run time that they do not
+overlap.
 """
 
 import numpy as np
 
-from bitmosaic.kernels import kernel
+from bitmosaic.io.jit import kernel
 
 f32 = np.float32
 
@@ -19,7 +20,7 @@ TURN_FIRST = f32(0.15915483)
 
 @kernel()
 def mirror_maximum(features, partner, out):
-    """features (n, d) f32 IN · partner (d,) i64 IN: where the mirror image has feature j · out (n, d) f32 OUT."""
+    """features (n, d) f32 IN · partner (d,) i64 IN: index of feature j in the mirror image · out (n, d) f32 OUT."""
     for i in range(features.shape[0]):
         for j in range(features.shape[1]):
             here, there = features[i, j], features[i, partner[j]]
@@ -30,27 +31,27 @@ def mirror_maximum(features, partner, out):
 
 
 @kernel()
-def pad_grey(image, grey):
-    """image (h, w, 3) u8 IN · grey (h + 2, w + 2) u16 OUT: luminance × 256, the border repeated."""
+def pad_gray(image, gray):
+    """image (h, w, 3) u8 IN · gray (h + 2, w + 2) u16 OUT: luminance × 256, the border repeated."""
     height, width = image.shape[0], image.shape[1]
     for y in range(height):
-        row = grey[y + 1]
+        row = gray[y + 1]
         for x in range(width):
             row[x + 1] = 77 * image[y, x, 0] + 150 * image[y, x, 1] + 29 * image[y, x, 2]
         row[0] = row[1]
         row[width + 1] = row[width]
-    grey[0] = grey[1]
-    grey[height + 1] = grey[height]
+    gray[0] = gray[1]
+    gray[height + 1] = gray[height]
 
 
 @kernel()
-def lbp_codes(grey, codes):
-    """grey (h + 2, w + 2) u16 IN · codes (h, w) u8 OUT: bit k is set where neighbour k is at least as light.
+def lbp_codes(gray, codes):
+    """gray (h + 2, w + 2) u16 IN · codes (h, w) u8 OUT: bit k is set where neighbor k is at least as light.
 
-    Neighbour 0 lies to the right, the others follow counter-clockwise.
+    Neighbor 0 lies to the right, the others follow counter-clockwise.
     """
     for y in range(codes.shape[0]):
-        above, here, below, row = grey[y], grey[y + 1], grey[y + 2], codes[y]
+        above, here, below, row = gray[y], gray[y + 1], gray[y + 2], codes[y]
         for x in range(codes.shape[1]):
             center = here[x + 1]
             code = np.uint16(here[x + 2] >= center)
@@ -65,12 +66,12 @@ def lbp_codes(grey, codes):
 
 
 @kernel()
-def lbp_counts(images, bin_of_code, rows, columns, grey, codes, counts):
+def lbp_counts(images, bin_of_code, rows, columns, gray, codes, counts):
     """images (n, h, w, 3) u8 IN · bin_of_code (256,) u8 IN · rows, columns (g, 2) i64 IN: first and end pixel of a cell
-    · grey (h + 2, w + 2) u16, codes (h, w) u8 WORK · counts (n, g, g, bins) i32 OUT."""
+    · gray (h + 2, w + 2) u16, codes (h, w) u8 WORK · counts (n, g, g, bins) i32 OUT."""
     for i in range(images.shape[0]):
-        pad_grey(images[i], grey)
-        lbp_codes(grey, codes)
+        pad_gray(images[i], gray)
+        lbp_codes(gray, codes)
         for a in range(rows.shape[0]):
             for b in range(columns.shape[0]):
                 cell = counts[i, a, b]
@@ -101,9 +102,9 @@ def pad_channels(image, planes):
 
 @kernel()
 def keep_stronger(plane, y, gradient):
-    """plane (h + 2, w + 2) f32 IN · gradient (3, w) f32 INOUT: across, down, squared length. Ties: what was there.
+    """plane (h + 2, w + 2) f32 IN · gradient (3, w) f32 INOUT: across, down, squared length. Ties keep the old value.
 
-    The differences are whole numbers, so the blend below is exact; a choice would be a branch, often mispredicted.
+    The differences are integers, so the blend below is exact. A branch would often be mispredicted.
     """
     for x in range(gradient.shape[1]):
         gx, gy = plane[y + 1, x + 2] - plane[y + 1, x], plane[y + 2, x + 1] - plane[y, x + 1]
@@ -168,7 +169,7 @@ def add_scaled(band, factor, cells, row):
 @kernel()
 def cell_histograms(bins, votes, rows, columns, band, cells, out):
     """bins (n, h, w) i32, votes (n, h, 2, w) f32 IN · rows ((h,) i64, (h,) f32), columns ((w,) i64, (w,) f32) IN: a
-    pixel's cell, counted from a margin cell 0, and what goes to the next one · band (g + 2, slots) f32,
+    pixel's cell, counted from a margin cell 0, and the share of the next cell · band (g + 2, slots) f32,
     cells (g + 2, g + 2, slots) f32 WORK · out (n, g, g, o) f32 OUT: slot k belongs to orientation k mod o."""
     n_cells, n_orientations, n_slots = out.shape[1], out.shape[3], band.shape[1]
     for i in range(bins.shape[0]):
@@ -194,7 +195,7 @@ def cell_histograms(bins, votes, rows, columns, band, cells, out):
 
 
 @kernel(error_model="numpy")
-def normalise_cells(histograms, floor, clip, energy, out):
+def normalize_cells(histograms, floor, clip, energy, out):
     """histograms (n, g, g, o) f32 IN · energy (g, g) f32 WORK · out (n, g, g, o) f32 OUT.
 
     A cell is divided by the length of each of the four 2 × 2 blocks that it lies in (border cells count twice there),
@@ -234,18 +235,18 @@ def normalise_cells(histograms, floor, clip, energy, out):
 
 
 @kernel()
-def grey_levels(images, level, out):
-    """images (n, h, w, 3) u8 IN · level (256,) f32 IN: the value of each grey · out (n, h, w) f32 OUT."""
+def gray_levels(images, level, out):
+    """images (n, h, w, 3) u8 IN · level (256,) f32 IN: the value of each gray · out (n, h, w) f32 OUT."""
     for i in range(images.shape[0]):
         for y in range(images.shape[1]):
             for x in range(images.shape[2]):
-                grey = 77 * images[i, y, x, 0] + 150 * images[i, y, x, 1] + 29 * images[i, y, x, 2]
-                out[i, y, x] = level[(grey + 128) >> 8]
+                gray = 77 * images[i, y, x, 0] + 150 * images[i, y, x, 1] + 29 * images[i, y, x, 2]
+                out[i, y, x] = level[(gray + 128) >> 8]
 
 
 @kernel()
 def product(left, right, out):
-    """left (a, b) f32, right (b, c) f32 IN · out (a, c) f32 OUT = left @ right. Zeros on the left cost little."""
+    """left (a, b) f32, right (b, c) f32 IN · out (a, c) f32 OUT = left @ right. Groups of zeros in left are skipped."""
     whole = left.shape[1] // 4 * 4
     out[:] = f32(0)
     for i in range(left.shape[0]):
@@ -318,9 +319,9 @@ def inverse_transform(real, imaginary, turns):
 
 @kernel()
 def pooled_energies(spectrum, places, weights, turns, cell_of_row, work, pooled, out):
-    """Filter, go back to m × m points, and sum |response|² over the cells, for all orientations of one scale at once.
+    """Filter, transform back to m × m points, and sum |response|² over the cells, for all orientations of one scale.
 
-    spectrum (n, 2, f) f32 IN · places (e, 2) i64 IN: from where in a spectrum to where in work · weights (e, 2) f32 IN:
+    spectrum (n, 2, f) f32 IN · places (e, 2) i64 IN: index in a spectrum, index in work · weights (e, 2) f32 IN:
     the filter, real and imaginary part · turns (m / 2, 2) f32 IN · cell_of_row (m,) i64 IN: of the bit-reversed rows ·
     work (4, m, m · o) f32, pooled (g, m · o) f32 WORK · out (n, g, g, o) f32 OUT.
     """
@@ -354,3 +355,93 @@ def pooled_energies(spectrum, places, weights, turns, cell_of_row, work, pooled,
                 start = y * n_orientations
                 for k in range(n_orientations):
                     out[i, cell_of_row[y], b, k] += pooled[b, start + k]
+
+
+# ---- color moments and correlogram
+
+
+@kernel()
+def block_moments(planes, rows, columns, out):
+    """planes (3, b, h, w) f32 IN · rows, columns (g, 2) i64 IN: first and end · out (b, g, g, 3, 3) f32 OUT.
+
+    Columns are added in pairs from the outside in: addition commutes, so a mirrored block gives the same bits.
+    """
+    for channel in range(planes.shape[0]):
+        for i in range(planes.shape[1]):
+            plane = planes[channel, i]
+            for row in range(rows.shape[0]):
+                top, bottom = rows[row]
+                for column in range(columns.shape[0]):
+                    left, right = columns[column]
+                    half = (right - left) // 2
+                    odd = right - left > 2 * half
+                    count = (bottom - top) * (right - left)
+
+                    total = 0.0
+                    for y in range(top, bottom):
+                        for k in range(half):
+                            total += float(plane[y, left + k]) + float(plane[y, right - 1 - k])
+                        if odd:
+                            total += plane[y, left + half]
+                    mean = total / count
+
+                    squares, cubes = 0.0, 0.0
+                    for y in range(top, bottom):
+                        for k in range(half):
+                            a, b = plane[y, left + k] - mean, plane[y, right - 1 - k] - mean
+                            squares += a * a + b * b
+                            cubes += a * a * a + b * b * b
+                        if odd:
+                            a = plane[y, left + half] - mean
+                            squares += a * a
+                            cubes += a * a * a
+
+                    root = (abs(cubes) / count) ** (1 / 3)
+                    out[i, row, column, channel, 0] = mean
+                    out[i, row, column, channel, 1] = (squares / count) ** 0.5
+                    out[i, row, column, channel, 2] = root if cubes > 0 else -root
+
+
+@kernel()
+def auto_correlogram(colors, distances, same, out):
+    """colors (b, h, w) u8 IN · distances (r,) i64 IN · same (h, w) u32 WORK · out (b, c, r) f32 OUT.
+
+    A pair of pixels is compared once, from the one above (or left of) the other, and counts for both.
+    """
+    h, w = same.shape
+    for i in range(colors.shape[0]):
+        for ring in range(distances.shape[0]):
+            d = distances[ring]
+            same[:] = 0
+            for dy in range(min(d, h - 1) + 1):
+                # The lower half of the ring: the right pixel at dy = 0, then both sides, then the whole last row.
+                step = 1 if dy == d else 2 * d
+                for dx in range(d if dy == 0 else -d, d + 1, step):
+                    left, right = max(0, -dx), min(w, w - dx)
+                    for y in range(h - dy):
+                        upper, lower, row = colors[i, y], colors[i, y + dy], same[y]
+                        for x in range(left, right):
+                            row[x] += upper[x] == lower[x + dx]
+
+            out[i, :, ring] = 0.0
+            tally(colors[i], same, d, out[i, :, ring])
+
+
+@kernel()
+def tally(colors, same, d, out):
+    """colors (h, w) u8 IN · same (h, w) u32 IN: equal pairs found from each pixel · d i64 IN · out (c,) f32 OUT."""
+    h, w = colors.shape
+    equal = [0] * out.shape[0]
+    all_pairs = [0] * out.shape[0]
+    for y in range(h):
+        outer_h = min(h - 1, y + d) - max(0, y - d) + 1
+        inner_h = min(h - 1, y + d - 1) - max(0, y - d + 1) + 1
+        for x in range(w):
+            outer_w = min(w - 1, x + d) - max(0, x - d) + 1
+            inner_w = min(w - 1, x + d - 1) - max(0, x - d + 1) + 1
+            color = colors[y, x]
+            equal[color] += same[y, x]
+            all_pairs[color] += outer_h * outer_w - inner_h * inner_w
+    for color in range(out.shape[0]):
+        if all_pairs[color] > 0:
+            out[color] = 2 * equal[color] / all_pairs[color]

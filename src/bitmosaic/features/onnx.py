@@ -1,15 +1,15 @@
-"""Image batch -> embedding by any image encoder in one ONNX file (extra ``[deep]``).
+"""Embeddings by any image encoder in one ONNX file (extra ``[deep]``).
 
-ONNX Runtime rounds a row differently in a batch of another size or with another number of its threads, and with some
-models at another place of the batch. Hence by default every image is run by itself, on one thread, and threads run
-images side by side: a row is the same bits whatever comes with it. Batches are an option, all of one size: they were
-measured, and are no faster on encoders of the usual size (docs/decisions/onnx.md).
+ONNX Runtime rounds differently for another batch size or number of threads, and for some models at another position in
+the batch. By default, each image is therefore a batch of its own on one thread, and several threads run images in
+parallel: a row has the same bits whatever the other images are. Larger batches are an option; all have the same size.
+They are not faster for encoders of usual size (docs/decisions/onnx.md).
 """
 
 import json
-import mmap
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from bitmosaic.errors import BitmosaicError, FileFormatError, MissingExtraError, MissingFileError, ParameterError
 from bitmosaic.features.registry import check_count, register
-from bitmosaic.threads import in_order, row_ranges
+from bitmosaic.io.threads import in_order, row_ranges
 
 DEFAULT_SIZE = 224
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -30,37 +30,25 @@ PIXEL_TYPES: dict[str, Any] = {
 }
 METADATA_PREFIXES = ("", "image_", "norm_", "pixel_")
 
-# The parts of onnx.proto in which a tensor may hide: message -> field number -> message of that field.
-MESSAGES = {
-    "model": {7: "graph", 25: "function"},
-    "graph": {1: "node", 5: "tensor", 15: "sparse tensor"},
-    "function": {7: "node", 11: "attribute"},
-    "node": {5: "attribute"},
-    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse tensor", 23: "sparse tensor"},
-    "sparse tensor": {1: "tensor", 2: "tensor"},
-    "tensor": {},
-}
-EXTERNAL_DATA, DATA_LOCATION = 13, 14  # fields of a tensor
-
 
 @register("onnx")
 class OnnxExtractor:
-    """The embedding that an ONNX model gives each image.
+    """The embedding of each image by an ONNX model.
 
-    Input: the model's only input, (n, 3, h, w) or (n, h, w, 3); where the shape does not tell, (n, 3, h, w). Images
-    are brought to the model's height and width, or to `size` (one number, or height and width) where the model takes
-    any, 224 if not given, by Pillow's bicubic filter without keeping the aspect ratio; an image of that size is not
-    touched. A model of uint8 gets the pixels as they are. Others get (pixel - mean) / std per channel: `mean` and
-    `std` as given, else from the model's metadata (mean and std, image_mean and image_std, ...), else ImageNet's.
-    They are for pixels from 0 to 255 if one of them is above 1, else for pixels from 0 to 1.
+    Input: the model's only input, (n, 3, h, w) or (n, h, w, 3); if the shape is ambiguous, (n, 3, h, w). Images are
+    resized to the model's height and width; if the model takes any size, to `size` (one number, or height and width;
+    default 224). The filter is Pillow's bicubic, the aspect ratio is not kept, and an image of that size stays as it
+    is. A uint8 model gets the pixels as they are. Others get (pixel - mean) / std per channel: `mean` and `std` as
+    given, else from the model's metadata (mean and std, image_mean and image_std, ...), else those of ImageNet. They
+    apply to pixels from 0 to 255 if one of them is above 1, else to pixels from 0 to 1.
 
     Output: the one named `output`, else the first (n, d) output, else the first (n, d, h, w) or (n, h, w, d) one
-    averaged over the places, else the first token of the first (n, tokens, d) one.
+    averaged over all positions, else the first token of the first (n, tokens, d) one.
 
-    `batch` images are run at once, a last batch filled up with copies: faster for small encoders. Most models, not all,
-    then still give an image the same bits whatever comes with it.
+    `batch` images are run at once, the last batch padded with copies: faster for small encoders. With most models, but
+    not all, the row of an image still does not depend on the other images.
 
-    `extract` calls an extractor from several threads; `n_threads` is for callers that do not.
+    `extract` calls an extractor from several threads; `n_threads` is for callers that use one thread.
     """
 
     def __init__(
@@ -122,7 +110,7 @@ class OnnxExtractor:
         return values[:, 0] if self._rank == 3 else values
 
     def _run(self, outputs, images):
-        """The model's outputs for a batch, filled up with copies of its last image: every run has the same size."""
+        """The model's outputs for a batch, padded with copies of its last image: every run has the same size."""
         channels = [self._table[c][images[..., c]] for c in range(3)]
         pixels = np.stack(channels, axis=-1 if self._channels_last else 1)
         copies = [1] * (len(images) - 1) + [self._rows - len(images) + 1]
@@ -136,23 +124,18 @@ class OnnxExtractor:
 
     def _only_input(self):
         inputs = self._session.get_inputs()
-        try:
-            found = ", ".join(f"{one.name}: {one.type} {one.shape}" for one in inputs) or "none"
-        except UnicodeDecodeError as error:
-            raise FileFormatError(
-                f"{self.path} is damaged: a name in it is no text ({error}). Copy it again."
-            ) from error
         if len(inputs) == 1:
             shape = inputs[0].shape
             if inputs[0].type in PIXEL_TYPES and len(shape) == 4 and _channels_last(shape) is not None:
                 return inputs[0]
+        found = ", ".join(f"{one.name}: {one.type} {one.shape}" for one in inputs) or "none"
         raise FileFormatError(
             f"An image encoder must have one input, (n, 3, h, w) or (n, h, w, 3) of floats or uint8; "
             f"{self.path} has {found}."
         )
 
     def _pixel_table(self, dtype, mean, std):
-        """What the model gets for each byte of each channel."""
+        """The model input for each byte value of each channel."""
         byte = np.arange(256)
         if (mean is None) != (std is None):
             raise ParameterError("mean and std must be given together; got only one of them.")
@@ -163,21 +146,21 @@ class OnnxExtractor:
         if mean is not None:
             mean, std = _three("mean", mean, ParameterError), _three("std", std, ParameterError)
         else:
-            mean, std = self._normalisation_in_the_model()
+            mean, std = self._normalization_of_model()
         if not (std > 0).all():
             raise ParameterError(f"std must be above 0; it is {std.tolist()}.")
         unit = 1 if max(mean.max(), std.max()) > 1 else 255
         return ((byte / unit - mean[:, None]) / std[:, None]).astype(dtype)
 
-    def _normalisation_in_the_model(self):
+    def _normalization_of_model(self):
         metadata = {key.lower(): text for key, text in self._session.get_modelmeta().custom_metadata_map.items()}
         for prefix in METADATA_PREFIXES:
             keys = [prefix + "mean", prefix + "std"]
             found = [key for key in keys if key in metadata]
             if len(found) == 1:
                 raise FileFormatError(
-                    f"The metadata of {self.path} must have both of {keys[0]} and {keys[1]}; only {found[0]} is there. "
-                    "Give mean and std."
+                    f"The metadata of {self.path} must have both {keys[0]} and {keys[1]}; it has only {found[0]}. "
+                    "Pass mean and std."
                 )
             if found:
                 return [_three(f"{key} in the metadata of {self.path}", metadata[key], FileFormatError) for key in keys]
@@ -203,95 +186,37 @@ class OnnxExtractor:
 
 
 def _open(path: Path):
-    """An ONNX Runtime session on one thread, or one clear error."""
+    """Open an ONNX Runtime session."""
     try:
         runtime = import_module("onnxruntime")
     except ImportError as error:
         raise MissingExtraError("onnx features need onnxruntime: pip install 'bitmosaic[deep]'") from error
     if not path.is_file():
-        raise MissingFileError(f"There is no ONNX model at {path}.")
+        raise MissingFileError(f"There is no ONNX model at {path}. Check the path.")
+    status = path.stat()
     try:
-        external = _has_external_data(path)
-    except (ValueError, IndexError) as error:
-        raise FileFormatError(f"{path} is not an ONNX model, or was cut.") from error
-    if external:
+        return _session(runtime, path.resolve(), status.st_size, status.st_mtime_ns)
+    except Exception as error:  # ONNX Runtime's errors have no common class
         raise FileFormatError(
-            f"An ONNX model must be in one file; {path} keeps weights in others (external data). "
-            "Save it again with onnx.save(model, path, save_as_external_data=False)."
-        )
+            f"ONNX Runtime {runtime.__version__} cannot load {path}: {_first_line(error)} "
+            "Is it a complete ONNX model, without custom operators, and not newer than this version?"
+        ) from error
+
+
+@lru_cache(maxsize=2)
+def _session(runtime, path: Path, size: int, changed: int):
+    """A session on one thread. Cached: a run opens the model for its width, for its features and for search."""
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
     options.use_deterministic_compute = True
-    options.log_severity_level = 4  # errors come as exceptions, not also on the terminal
+    options.log_severity_level = 4  # errors are raised, do not also print them
     runtime.disable_telemetry_events()
-    try:
-        session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        # Names that are no UTF-8 are found when they are asked for.
-        session.get_inputs(), session.get_outputs(), session.get_modelmeta().custom_metadata_map
-        return session
-    except Exception as error:  # ONNX Runtime's errors have no common class
-        raise FileFormatError(
-            f"ONNX Runtime {runtime.__version__} cannot load {path}: {_first_line(error)} "
-            "Is it a newer model, or one with custom operators?"
-        ) from error
-
-
-def _has_external_data(path: Path) -> bool:
-    """Whether a tensor of the model lies in another file. Only the messages around tensors are read."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        todo = [("model", 0, len(data))]
-        has_graph = False
-        while todo:
-            message, start, end = todo.pop()
-            for number, value in _fields(data, start, end):
-                if message == "tensor" and (number == EXTERNAL_DATA or (number == DATA_LOCATION and value == 1)):
-                    return True
-                inner = MESSAGES[message].get(number)
-                if inner is not None:
-                    if not isinstance(value, tuple):
-                        raise ValueError("a message was expected")
-                    todo.append((inner, *value))
-                    has_graph = has_graph or inner == "graph"
-        if not has_graph:
-            raise ValueError("there is no graph")
-    return False
-
-
-def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int | tuple[int, int]]]:
-    """The fields of a Protocol Buffers message: number, and its integer or where its bytes start and end."""
-    while at < end:
-        key, at = _varint(data, at)
-        kind = key & 7
-        value: int | tuple[int, int] = 0
-        if kind == 0:
-            value, at = _varint(data, at)
-        else:
-            if kind == 2:
-                length, at = _varint(data, at)
-            elif kind in (1, 5):
-                length = 8 if kind == 1 else 4
-            else:
-                raise ValueError("no such kind of field")
-            value, at = (at, at + length), at + length
-        if at > end:
-            raise ValueError("a field ends after its message")
-        yield key >> 3, value
-
-
-def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise ValueError("an integer of more than 64 bits")
+    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def _channels_last(shape) -> bool | None:
-    """False for (n, 3, h, w), True for (n, h, w, 3), None for neither. A side that is open is a string or None."""
+    """False for (n, 3, h, w), True for (n, h, w, 3), None for neither. A dynamic dimension is a string or None."""
     if shape[1] == 3:
         return False
     if shape[3] == 3:
@@ -304,22 +229,22 @@ def _channels_last(shape) -> bool | None:
 def _sides(size, rows, columns) -> tuple[int, int]:
     """The height and width to resize to."""
     wanted = (size, size) if size is None or np.ndim(size) == 0 else tuple(size)
-    if len(wanted) != 2 or not all(side is None or _is_a_side(side) for side in wanted):
-        raise ParameterError(f"size must be one whole number of at least 1, or height and width; got {size!r}.")
+    if len(wanted) != 2 or not all(side is None or _is_side(side) for side in wanted):
+        raise ParameterError(f"size must be one integer of at least 1, or height and width; got {size!r}.")
     sides = []
     for side, fixed in zip(wanted, (rows, columns), strict=True):
         if isinstance(fixed, int) and side not in (None, fixed):
-            raise ParameterError(f"The model takes images of {_times((rows, columns))} only; got size={size!r}.")
+            raise ParameterError(f"The model takes only images of {_times((rows, columns))} pixels; got size={size!r}.")
         sides.append(fixed if isinstance(fixed, int) else side or DEFAULT_SIZE)
     return sides[0], sides[1]
 
 
-def _is_a_side(value) -> bool:
+def _is_side(value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _three(name: str, value, error_class: type[BitmosaicError]) -> np.ndarray:
-    """One number per channel, from a number, three of them, or their text ("[0.5, 0.5, 0.5]" or "0.5 0.5 0.5")."""
+    """One number per channel, from one number, three numbers, or a string ("[0.5, 0.5, 0.5]" or "0.5 0.5 0.5")."""
     try:
         if isinstance(value, str):
             value = json.loads(value) if value.lstrip().startswith("[") else value.replace(",", " ").split()
@@ -340,6 +265,6 @@ def _times(sides) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """ONNX Runtime's message without its own error code, as a sentence."""
+    """The first line of ONNX Runtime's message, without its error code."""
     text = (str(error).splitlines() or [type(error).__name__])[0]
     return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text).strip().rstrip(".") + "."

@@ -1,6 +1,6 @@
-"""Names -> extractors -> views: who can turn images into features, and how a list of images is put through them.
+"""Registry of feature extractors, and `extract`, which applies extractors to a list of images.
 
-Nothing heavy is imported here: a built-in extractor's module (and Numba with it) is loaded when its name is asked for.
+Nothing heavy is imported here: the module of a built-in extractor (and Numba) is imported when it is first used.
 """
 
 import inspect
@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from bitmosaic.errors import BitmosaicError, DataTypeError, InvalidDataError, ParameterError
-from bitmosaic.threads import available_threads, in_order, single_threaded_blas
+from bitmosaic.io.threads import available_threads, in_order, single_threaded_blas
 
 BUILT_IN = {
     "lbp": "bitmosaic.features.lbp",
@@ -29,15 +29,15 @@ BUILT_IN = {
 HAND_MADE = frozenset(BUILT_IN) - {"onnx"}
 ENTRY_POINTS = "bitmosaic.extractors"
 
-# A piece of work is set by the shape of the images alone, never by the number of threads.
+# The size of a piece depends only on the shape of the images, never on the number of threads.
 IMAGES_PER_PIECE = 64
 PIXELS_PER_PIECE = 1 << 18
 
 
 class Extractor(Protocol):
-    """Images of one shape in, one row of features each out.
+    """A function from images of one shape to one row of features per image.
 
-    An image's row must not depend on the other images of the batch, and a call must be safe from several threads.
+    The row of an image must not depend on the other images of the batch. Calls must be thread-safe.
     """
 
     name: str
@@ -52,13 +52,14 @@ _factories: dict[str, Callable[..., Extractor]] = {}
 
 
 def register(name: str) -> Callable[[Factory], Factory]:
-    """Make a class, or a function that returns an extractor, known as `name`; its keywords become the options.
+    """Register a class, or a function that returns an extractor, as `name`. Its keyword arguments are the options.
 
-    A name that is registered again, as when a notebook cell is run twice, takes its latest meaning.
+    Registering a name again replaces the old extractor, so a notebook cell can be run twice.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
         raise ParameterError(
-            f"An extractor's name must be letters, digits, '_' and '-', as it names the view's file; got {name!r}."
+            "The name of an extractor must be letters, digits, '_' and '-', because it names the file of the view; "
+            f"got {name!r}."
         )
 
     def keep(factory: Factory) -> Factory:
@@ -71,12 +72,12 @@ def register(name: str) -> Callable[[Factory], Factory]:
 
 
 def extractor_names() -> list[str]:
-    """Every name that `extractor` knows: built in, registered, or installed with another package."""
+    """Names of all extractors: built in, registered, or installed by other packages."""
     return sorted({*BUILT_IN, *_factories, *_installed()})
 
 
 def extractor(name: str, /, **options: Any) -> Extractor:
-    """The extractor of that name; `options` are its own, and every one takes ``mirror``.
+    """Create an extractor by name. All extractors have the option ``mirror``; the others differ.
 
     ``mirror=True`` gives the element-wise maximum of the features of an image and of its mirror image.
     """
@@ -91,7 +92,7 @@ def extractor(name: str, /, **options: Any) -> Extractor:
         )
     missing = [p.name for p in accepted.values() if p.default is p.empty and p.name not in options]
     if missing:
-        raise ParameterError(f"Extractor {name!r} needs the option {', '.join(map(repr, missing))}; it was not given.")
+        raise ParameterError(f"Extractor {name!r} needs the option {', '.join(map(repr, missing))}.")
     return factory(**options)
 
 
@@ -102,7 +103,7 @@ def _factory(name: str) -> Callable[..., Extractor]:
         elif name in (installed := _installed()):
             _load(installed[name])
         else:
-            raise ParameterError(f"There is no extractor {name!r}; the extractors are {', '.join(extractor_names())}.")
+            raise ParameterError(f"Unknown extractor {name!r}; the extractors are {', '.join(extractor_names())}.")
     return _factories[name]
 
 
@@ -117,7 +118,7 @@ def _load(point: EntryPoint) -> None:
     except Exception as error:
         raise ParameterError(
             f"Extractor {point.name!r} could not be loaded from {point.value!r}: {type(error).__name__}: {error}. "
-            "Repair or uninstall the package that brings it."
+            "Repair or uninstall the package that provides it."
         ) from error
     if point.name in _factories:
         return
@@ -134,8 +135,8 @@ def extract(
 ) -> list[np.ndarray]:
     """One view per extractor, (n, width) float32, its rows in the order of the images.
 
-    images: each (h, w, 3) uint8; the shapes may differ. An image's row is the same whatever images come with it and
-    whatever the number of threads (None: every core).
+    images: each (h, w, 3) uint8; the shapes may differ. The row of an image depends neither on the other images nor on
+    the number of threads (None: every core).
     """
     shapes = [_checked_shape(image, i) for i, image in enumerate(images)]
     views = [np.empty((len(images), extractor.width), np.float32) for extractor in extractors]
@@ -169,14 +170,14 @@ def _checked_shape(image: np.ndarray, i: int) -> tuple[int, int]:
         raise DataTypeError(f"Images must be uint8, 0 to 255; image {i} is {image.dtype}.")
     if image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
         raise InvalidDataError(
-            f"Images must be (height, width, 3), in colour and not empty; image {i} has the shape {image.shape}. "
-            "Repeat a grey image three times along the last axis."
+            f"Images must have shape (height, width, 3) and not be empty; image {i} has shape {image.shape}. "
+            "Repeat a gray image three times along the last axis."
         )
     return image.shape[0], image.shape[1]
 
 
 def _rows(extractor: Extractor, batch: np.ndarray) -> np.ndarray:
-    """What the extractor makes of a batch; an error if it fails or breaks its promise."""
+    """The features of a batch. Raises if the extractor fails or returns another shape."""
     try:
         rows = extractor(batch)
     except BitmosaicError:
@@ -187,13 +188,13 @@ def _rows(extractor: Extractor, batch: np.ndarray) -> np.ndarray:
         ) from error
     if rows.shape != (len(batch), extractor.width):
         raise InvalidDataError(
-            f"Extractor {extractor.name!r} promised one row of {extractor.width} numbers per image; "
-            f"for {len(batch)} images it gave the shape {rows.shape}."
+            f"Extractor {extractor.name!r} must return shape {(len(batch), extractor.width)} for {len(batch)} images; "
+            f"got {rows.shape}."
         )
     return rows
 
 
 def check_count(name: str, option: str, value: Any) -> None:
-    """Refuse an option of extractor `name` that is not a whole number of at least 1."""
+    """Refuse an option of extractor `name` that is not an integer of at least 1."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise ParameterError(f"{name}: {option} must be a whole number of at least 1; got {value!r}.")
+        raise ParameterError(f"{name}: {option} must be an integer of at least 1; got {value!r}.")

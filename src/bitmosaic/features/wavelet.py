@@ -1,6 +1,6 @@
-"""Image batch -> wavelet texture of NUS-WIDE: how strong each band of a Haar wavelet tree is.
+"""Wavelet texture of NUS-WIDE: strengths of the bands of a Haar wavelet tree.
 
-Sums and differences of grey values are whole numbers, so every sum is exact and its order does not matter.
+Sums and differences of gray values are integers, so every sum is exact and its order does not matter.
 """
 
 import numpy as np
@@ -9,14 +9,14 @@ from bitmosaic.features.color import by_pieces, luminance
 from bitmosaic.features.registry import register
 
 N_LEVELS = 3
-N_NODES = 1 + 3 + 9  # images that are split: the grey image, then all bands but the diagonal ones
-SMOOTH_CHAIN = [0, 1, 4]  # among the nodes of all levels: the image, its smooth band, and that one's smooth band
+N_NODES = 1 + 3 + 9  # images that are split: the gray image, then all bands except the diagonal ones
+SMOOTH_CHAIN = [0, 1, 4]  # nodes of the pyramid: the image, its smooth band, and the smooth band of that
 
 
 def split(values: np.ndarray) -> np.ndarray:
     """One Haar step without its factor 1/2: (..., h, w) -> bands (..., 4, ⌈h/2⌉, ⌈w/2⌉).
 
-    The bands are smooth, differences down, differences across, and both. An odd side gets its last line twice.
+    The bands are smooth, differences down, differences across, and both. On an odd side, the last line is repeated.
     """
     odd_sides = [(0, 0)] * (values.ndim - 2) + [(0, values.shape[-2] % 2), (0, values.shape[-1] % 2)]
     values = np.pad(values, odd_sides, "edge")
@@ -30,7 +30,7 @@ def split(values: np.ndarray) -> np.ndarray:
 
 
 def strengths(bands: np.ndarray, level: int) -> np.ndarray:
-    """Mean and standard deviation of the coefficients' sizes, in units of the orthonormal wavelet: (..., 2)."""
+    """Mean and standard deviation of |coefficient|, in units of the orthonormal wavelet: (..., 2)."""
     size = np.abs(bands)
     n = bands.shape[-2] * bands.shape[-1]
     mean = size.sum(axis=(-2, -1), dtype=np.int64) / n
@@ -41,10 +41,10 @@ def strengths(bands: np.ndarray, level: int) -> np.ndarray:
 
 @register("wt")
 class WaveletTexture:
-    """24 numbers of the pyramid and 104 of the tree-structured wavelet transform (Manjunath and Ma 1996), 3 levels.
+    """24 features of the pyramid and 104 of the tree-structured wavelet transform (Manjunath and Ma 1996), 3 levels.
 
-    The pyramid splits the smooth band again at each level (3 splits), the tree every band but the diagonal one
-    (13 splits); each split gives 4 bands, each band the mean and the standard deviation of its coefficients' sizes.
+    The pyramid splits the smooth band again at each level (3 splits), the tree every band except the diagonal one
+    (13 splits). Each split gives 4 bands, and each band the mean and the standard deviation of |coefficient|.
     """
 
     name = "wt"
@@ -55,7 +55,7 @@ class WaveletTexture:
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         features = by_pieces(self._textures, images, self.width)
-        # Where each level's width is even, mirroring only mirrors the bands and changes signs.
+        # If the width is even at each level, mirroring only mirrors the bands and changes signs.
         if self.mirror and images.shape[2] % 2**N_LEVELS:
             features = np.maximum(features, by_pieces(self._textures, images[:, :, ::-1], self.width))
         return features

@@ -1,6 +1,6 @@
-"""Images: find, sniff, decode and stream pictures; a bad file is set aside with its cause."""
+"""Find, detect, decode and stream images. A bad file is skipped, and its cause is reported."""
 
-from bitmosaic.images.door import open_images
+from bitmosaic.images.open import open_images
 from bitmosaic.images.source import Batch, ImageSource, Progress, Skipped, display_path, folder_name, printable, quiet
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The bytes of one file -> an RGB picture, uint8 (h, w, 3), or the cause why there is none."""
+"""Decode the bytes of one file to an RGB image, uint8 (h, w, 3), or report why it cannot be decoded."""
 
 import errno
 import io
@@ -12,15 +12,69 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image, ImageCms, JpegImagePlugin, UnidentifiedImageError
 
-from bitmosaic.images.jpeg import decode_small_jpeg
-from bitmosaic.images.sniff import FORMATS, HEAD_BYTES, foreign_format, looks_cut, picture_format
-
 LARGEST_FILE = 512 * 2**20
-"""A file or an archive's member above this size is not read at all."""
+"""A file or an archive member above this size is not read."""
 
 TOO_LARGE = f"larger than {LARGEST_FILE // 2**20} MB"
+NOT_REGULAR = "not a regular file"
 
-OUTSIDE = "its name leads out of the archive"
+# Formats that are read: the usual name, and the name of Pillow's decoder.
+FORMATS = {
+    "JPEG": "JPEG",
+    "PNG": "PNG",
+    "WebP": "WEBP",
+    "BMP": "BMP",
+    "TIFF": "TIFF",
+    "GIF": "GIF",
+    "PPM/PGM": "PPM",
+}
+FORMAT_NAMES = ", ".join(FORMATS)
+
+# The two-letter magics (BM, P5) also begin ordinary texts, so they include some of the bytes that must follow.
+_MAGIC = {
+    "JPEG": re.compile(rb"\xff\xd8\xff"),
+    "PNG": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "WebP": re.compile(rb"RIFF....WEBP", re.DOTALL),
+    "BMP": re.compile(rb"BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\x00\x00\x00", re.DOTALL),
+    "TIFF": re.compile(rb"II[\x2a\x2b]\x00|MM\x00[\x2a\x2b]"),
+    "GIF": re.compile(rb"GIF8[79]a"),
+    "PPM/PGM": re.compile(rb"P[1-6f]\s*(\s-?\d|#)"),
+}
+# Formats that are detected but not read. The cause names them.
+_FOREIGN_MAGIC = {
+    "AVIF": re.compile(rb"....ftypavi[fs]", re.DOTALL),
+    "HEIC": re.compile(rb"....ftyp(hei|hev|mif1|msf1)", re.DOTALL),
+    "JPEG 2000": re.compile(rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51"),
+    "JPEG XL": re.compile(rb"\xff\x0a|\x00\x00\x00\x0cJXL "),
+    "PSD": re.compile(rb"8BPS"),
+    "ICO": re.compile(rb"\x00\x00\x01\x00.\x00", re.DOTALL),
+    "EPS": re.compile(rb"%!PS"),
+    "PDF": re.compile(rb"%PDF"),
+    "SVG": re.compile(rb"\s*(<\?xml[^>]*>\s*)?<svg"),
+    "HTML": re.compile(rb"\s*<(!doctype html|html)", re.IGNORECASE),
+}
+_SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".tif", ".tiff", ".gif"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
+    # Not read, but reported in skipped.csv.
+    *(".heic", ".heif", ".avif", ".jp2", ".jxl"),
+)
+HEAD_BYTES = 64
+
+
+def has_image_suffix(path: str) -> bool:
+    return path.lower().endswith(_SUFFIXES)
+
+
+def image_format(head: bytes) -> str | None:
+    """The key of `FORMATS` that the first bytes of a file belong to, or None."""
+    return next((name for name, magic in _MAGIC.items() if magic.match(head)), None)
+
+
+def foreign_format(head: bytes) -> str | None:
+    """The name of a format that is known but not read."""
+    return next((name for name, magic in _FOREIGN_MAGIC.items() if magic.match(head)), None)
+
 
 _ORIENTATION = 0x0112
 _UPRIGHT = {
@@ -32,24 +86,24 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_LYING = (5, 6, 7, 8)  # orientations that exchange width and height
-# Where Pillow finds an orientation. Parsing EXIF takes as long as decoding a small JPEG, so look first.
+_SWAPS_SIDES = (5, 6, 7, 8)  # orientations that exchange width and height
+# Metadata where Pillow finds an orientation. Parsing EXIF takes as long as decoding a small JPEG, so check first.
 _EXIF_KEYS = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif", "Raw profile type APP1"}
 
 
-class BadPictureError(Exception):
-    """A picture that cannot be had; the message is the cause, as the user will read it."""
+class BadImageError(Exception):
+    """An image that cannot be read; the message is the cause shown to the user."""
 
 
 def decode(content: bytes, max_side: int | None = None) -> np.ndarray:
-    """Decode one file; see `fit` for `max_side`. Raises whatever the decoder raises: `cause_of` puts it into words."""
+    """Decode one file; see `fit` for `max_side`. Errors of the decoder are raised as they are; see `cause_of`."""
     if not content:
-        raise BadPictureError("empty file")
+        raise BadImageError("empty file")
     head = content[:HEAD_BYTES]
-    name = picture_format(head)
+    name = image_format(head)
     if name is None:
         foreign = foreign_format(head)
-        raise BadPictureError(f"format {foreign} is not supported" if foreign else "not an image")
+        raise BadImageError(f"format {foreign} is not supported" if foreign else "not an image")
     small = decode_small_jpeg(content, max_side) if name == "JPEG" else None
     if small is not None:
         return to_array(_rgb(small))
@@ -57,71 +111,117 @@ def decode(content: bytes, max_side: int | None = None) -> np.ndarray:
         refuse_bomb(*image.size)
         if max_side is not None and isinstance(image, JpegImagePlugin.JpegImageFile):
             # libjpeg shrinks by 2, 4 or 8 while decoding, and never below the size asked for: half the time or less,
-            # for a mean difference of half a grey level.
+            # for a mean difference of half a gray level.
             image.draft(None, (max_side, max_side))
         image.load()
         return to_array(fit(_rgb(_upright(image)), max_side))
 
 
+# Image.open runs Python code for each file. For 32×32 pixels it takes longer than decoding and holds the GIL, so small
+# plain JPEGs go to Pillow's decoder directly, with the same pixels.
+_START_OF_SCAN = 0xDA
+_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive
+# JFIF header, quantization and Huffman tables, restart interval, comment: segments that do not rotate or recolor.
+_PLAIN = (0xE0, 0xDB, 0xC4, 0xDD, 0xFE)
+_MODES = {1: "L", 3: "RGB"}
+_LARGEST_SIDE = 256
+
+
+def decode_small_jpeg(content: bytes, max_side: int | None) -> Image.Image | None:
+    """The image in mode RGB or L if it is a small plain JPEG, otherwise None."""
+    frame = _plain_frame(content)
+    if frame is None:
+        return None
+    mode, width, height = frame
+    largest_side = min(max_side or _LARGEST_SIDE, _LARGEST_SIDE)
+    if not 0 < width <= largest_side or not 0 < height <= largest_side:
+        return None
+    if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
+        return None
+    try:
+        return Image.frombytes(mode, (width, height), content, "jpeg", mode, "")
+    except ValueError:  # truncated or damaged: Image.open reports the cause
+        return None
+
+
+def _plain_frame(content: bytes) -> tuple[str, int, int] | None:
+    """Mode, width and height from the segments before the scan, or None if one of them is not plain."""
+    frame = None
+    at = 2
+    while at + 10 <= len(content) and content[at] == 0xFF:
+        marker = content[at + 1]
+        if marker == _START_OF_SCAN:
+            return frame
+        if marker in _FRAMES:
+            precision, mode = content[at + 4], _MODES.get(content[at + 9])
+            if frame is not None or precision != 8 or mode is None:
+                return None
+            frame = mode, content[at + 7] << 8 | content[at + 8], content[at + 5] << 8 | content[at + 6]
+        elif marker not in _PLAIN:
+            return None
+        at += 2 + (content[at + 2] << 8 | content[at + 3])
+    return None
+
+
 def size_of(file: BinaryIO) -> tuple[int, int]:
-    """Width and height of a picture as it is shown, from the header of its file. Raises as `decode` does."""
-    name = picture_format(file.read(HEAD_BYTES))
+    """Width and height of the upright image, read from the file header. Raises the same errors as `decode`."""
+    name = image_format(file.read(HEAD_BYTES))
     if name is None:
-        raise BadPictureError("not an image")
+        raise BadImageError("not an image")
     file.seek(0)
     with Image.open(file, formats=[FORMATS[name]]) as image:
         width, height = image.size
-        return (height, width) if _orientation(image) in _LYING else (width, height)
+        return (height, width) if _orientation(image) in _SWAPS_SIDES else (width, height)
 
 
 def to_array(image: Image.Image) -> np.ndarray:
-    """RGB -> uint8 (h, w, 3), writable. Half the time of np.array for a small picture."""
+    """RGB -> uint8 (h, w, 3), writable. Half the time of np.array for a small image."""
     width, height = image.size
     return np.frombuffer(image.tobytes(), np.uint8).reshape(height, width, 3).copy()
 
 
 def fit(image: Image.Image, max_side: int | None) -> Image.Image:
-    """Squeeze a picture that has a side above `max_side` to max_side × max_side pixels; leave a smaller one alone."""
+    """Resize an image with a side above `max_side` to max_side × max_side pixels; keep a smaller one as it is."""
     if max_side is None or max(image.size) <= max_side:
         return image
     return image.resize((max_side, max_side), Image.Resampling.LANCZOS, reducing_gap=2.0)
 
 
 def shrink(image: np.ndarray, side: int) -> np.ndarray:
-    """An array of a picture, reduced in its proportions to at most `side` pixels a side."""
+    """Reduce an image array to at most `side` pixels per side, keeping the aspect ratio."""
     if max(image.shape[:2]) <= side:
         return image
-    picture = Image.fromarray(image)
-    picture.thumbnail((side, side), Image.Resampling.LANCZOS)
-    return to_array(picture)
+    small = Image.fromarray(image)
+    small.thumbnail((side, side), Image.Resampling.LANCZOS)
+    return to_array(small)
 
 
 def refuse_bomb(width: int, height: int) -> None:
-    """Pillow only warns above its limit and refuses above twice the limit; here the limit is the limit."""
+    """Pillow only warns above its limit and raises above twice the limit. This raises above the limit."""
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and width * height > limit:
-        raise BadPictureError(f"decompression bomb: {width}×{height} pixels exceed the limit of {limit:,}")
+        raise BadImageError(f"decompression bomb: {width}×{height} pixels exceed the limit of {limit:,}")
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Turn and mirror a picture as its EXIF orientation says."""
+    """Rotate and flip an image according to its EXIF orientation."""
     orientation = _orientation(image)
     return image if orientation is None else image.transpose(_UPRIGHT[orientation])
 
 
 def _orientation(image: Image.Image) -> int | None:
-    """How it is to be turned or mirrored, None if not at all."""
+    """The EXIF orientation, or None if the image is already upright."""
     if not _EXIF_KEYS.intersection(image.info) and image.format != "TIFF":
         return None
     try:
         orientation = image.getexif().get(_ORIENTATION)
-    except Exception:  # broken metadata does not make a picture bad
+    except Exception:  # broken metadata does not make an image bad
         return None
     return orientation if orientation in _UPRIGHT else None
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    """Any mode of Pillow -> RGB; what is transparent shows white."""
+    """Convert any Pillow mode to RGB. Transparent pixels become white."""
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode.startswith("I") or image.mode == "F":
@@ -140,14 +240,14 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image) -> np.ndarray:
-    """Grey of 16 or 32 bits -> 8 bits: scaled, where Pillow's own conversion would clip."""
-    grey = np.asarray(image)
+    """Scale 16-bit or 32-bit gray to 8 bits. Pillow's own conversion would clip."""
+    gray = np.asarray(image)
     # Pillow gives 16-bit PGM, and 16-bit PNG in older versions, as 32-bit integers.
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
-        return ((grey.astype(np.int64) + 128) // 257).astype(np.uint8)
-    with np.errstate(invalid="ignore"):  # a file may hold any kind of NaN
-        grey = grey.astype(np.float64)
-    finite = grey[np.isfinite(grey)]
+        return ((gray.astype(np.int64) + 128) // 257).astype(np.uint8)
+    with np.errstate(invalid="ignore"):  # the file may contain signaling NaNs
+        gray = gray.astype(np.float64)
+    finite = gray[np.isfinite(gray)]
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
     if image.mode == "F" and low >= 0 and high <= 1:
         low, high = 0.0, 1.0
@@ -155,14 +255,14 @@ def _eight_bits(image: Image.Image) -> np.ndarray:
         low, high = 0.0, 255.0
     elif low == high:
         low, high = min(low, 0.0), max(high, 0.0)
-    grey = np.nan_to_num(grey, nan=low, posinf=high, neginf=low)
-    # Halved first, since the range of two huge floats need not be a float.
-    return np.rint((grey / 2 - low / 2) / (high / 2 - low / 2) * 255).astype(np.uint8)
+    gray = np.nan_to_num(gray, nan=low, posinf=high, neginf=low)
+    # Halve first: the difference of two huge floats may overflow.
+    return np.rint((gray / 2 - low / 2) / (high / 2 - low / 2) * 255).astype(np.uint8)
 
 
 def cause_of(error: Exception, content: bytes | None = None) -> str:
-    """What went wrong with a file, in a few words a person understands. `content`: what was read of it, if it was."""
-    if isinstance(error, BadPictureError):
+    """A short cause for the user. `content`: the bytes of the file, None if it could not be read."""
+    if isinstance(error, BadImageError):
         return str(error)
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         pixels = re.search(r"\((\d+) pixels\)", str(error))
@@ -173,12 +273,28 @@ def cause_of(error: Exception, content: bytes | None = None) -> str:
     if content is None:
         return _cause_of_no_content(error)
     words = " ".join((str(error) or type(error).__name__).split())
-    name = picture_format(content[:HEAD_BYTES]) or "image"
+    name = image_format(content[:HEAD_BYTES]) or "image"
     if looks_cut(name, content) or re.search("truncat|end of|not enough|eof", words, re.IGNORECASE):
-        return "cut short"
+        return "truncated"
     if isinstance(error, UnidentifiedImageError):
-        return f"damaged: the {name} header makes no sense"
+        return f"damaged: the {name} header is invalid"
     return f"damaged: {words}"
+
+
+def looks_cut(format_name: str, content: bytes) -> bool:
+    """Whether a file that could not be decoded is truncated. Used only to word the cause."""
+    match format_name:
+        case "JPEG":
+            return b"\xff\xd9" not in content[-1024:]
+        case "PNG":
+            return b"IEND" not in content[-1024:]
+        case "GIF":
+            return not content.rstrip(b"\x00").endswith(b";")
+        case "WebP":
+            return int.from_bytes(content[4:8], "little") + 8 > len(content)
+        case "BMP":
+            return int.from_bytes(content[2:6], "little") > len(content)
+    return False
 
 
 def _cause_of_no_content(error: Exception) -> str:
@@ -190,13 +306,13 @@ def _cause_of_no_content(error: Exception) -> str:
         case IsADirectoryError():
             return "it is a folder"
         case OSError(errno=errno.ELOOP):
-            return "a link that leads back to itself"
+            return "a symbolic link that points to itself"
         case OSError(strerror=str(words)):
             return f"cannot be read: {words}"
     return f"cannot be read: {error or type(error).__name__}"
 
 
-# The comment inside makes the rule ours, so that a user's own rule about Pillow is never removed.
+# The regex comment marks our filter, so that a filter of the user for Pillow is never removed.
 _PILLOW_MODULES = r"PIL\.(?#bitmosaic)"
 _quiet_lock = threading.Lock()
 _quiet_depth = 0
@@ -204,7 +320,7 @@ _quiet_depth = 0
 
 @contextmanager
 def quiet_pillow() -> Iterator[None]:
-    """Silence the warnings of Pillow's modules. Unlike `warnings.catch_warnings`, threads may overlap in it."""
+    """Silence the warnings of Pillow's modules. Unlike `warnings.catch_warnings`, it is safe in several threads."""
     global _quiet_depth
     with _quiet_lock:
         _quiet_depth += 1

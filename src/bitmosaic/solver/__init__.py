@@ -1,1 +1,1 @@
-"""Views' embeddings -> codes and clusters: Algorithm 1, one pure function per equation."""
+"""Embeddings of the views -> codes and clusters: Algorithm 1, one pure function per equation."""

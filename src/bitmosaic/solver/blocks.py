@@ -1,19 +1,66 @@
-"""Rows of all views -> blocks of embeddings, cached as far as memory allows and computed again beyond that.
+"""Rows of all views -> blocks of embeddings, cached as far as memory allows and recomputed otherwise.
 
-The cut into blocks depends on the shapes of the data alone, and sums over blocks are exact: they are the same bits
-whatever the memory limit, the chunk size, the number of threads or, on a cluster, the parts that hold some blocks each.
+The block boundaries depend only on the shapes of the data, and sums over blocks are exact. Results are therefore
+bitwise identical for any memory limit, chunk size, number of threads, or distribution of the blocks over a cluster.
 """
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
 
-from bitmosaic.embedding import subtract_mean
+from bitmosaic.hamming import kernels
+from bitmosaic.io.threads import in_order, row_ranges
 from bitmosaic.solver.clustering import Problem
-from bitmosaic.solver.scan import check_images, check_rows, rows_per_block
-from bitmosaic.solver.sums import Sums
-from bitmosaic.threads import in_order, row_ranges
+from bitmosaic.solver.embedding import subtract_mean
+from bitmosaic.solver.scan import check_images, check_rows, presence, rows_per_block, scan
 from bitmosaic.views import exact_dtype, forget_pages, read_rows
+
+# ---- Sums over rows that are bitwise identical for any order and grouping of the rows.
+#
+# Float sums depend on the order of addition. These sums use 64-bit fixed point, where addition is exact, so that one
+# machine and a cluster get the same result. For up to a million rows the resolution is finer than the rounding of a
+# float64 sum; for a billion rows it is 1e-9.
+
+
+LARGEST = 2  # most that a row adds to an entry: a similarity within ±1 times a bit change of 2
+
+
+class Sums:
+    """Several arrays, each added up over `n_rows` rows. Integer arrays are added without scaling."""
+
+    def __init__(self, n_rows=1):
+        self.scale = 2.0 ** (61 - int(LARGEST * n_rows).bit_length())
+        self.totals: list[np.ndarray] = []  # int64
+        self.are_floats: list[bool] = []
+
+    def add(self, parts):
+        """Add one array to each total."""
+        if not self.totals:
+            self.totals = [np.zeros(np.shape(part), np.int64) for part in parts]
+            self.are_floats = [np.asarray(part).dtype.kind == "f" for part in parts]
+        for total, part, is_float in zip(self.totals, parts, self.are_floats, strict=True):
+            if is_float:
+                kernels.add_in_fixed_point(np.ravel(part), self.scale, total.reshape(-1))
+            else:
+                total += part
+
+    def merge(self, other):
+        """Add the totals of another instance."""
+        if not self.totals:
+            self.scale, self.are_floats = other.scale, other.are_floats
+            self.totals = [total.copy() for total in other.totals]
+        else:
+            for total, more in zip(self.totals, other.totals, strict=False):
+                total += more
+
+    def __sizeof__(self):
+        """Size for Dask, which would otherwise underestimate it."""
+        return sum(total.nbytes for total in self.totals)
+
+    def values(self):
+        """The totals: float64, or int64 for integer arrays."""
+        return [t / self.scale if is_float else t for t, is_float in zip(self.totals, self.are_floats, strict=True)]
 
 
 class Blocks:
@@ -35,7 +82,8 @@ class Blocks:
         return len(self.slices)
 
     def raw(self, view, where):
-        """Rows of one view, read `chunk_size` at a time, and their check; `where` is a slice or sorted positions."""
+        """Rows of one view, read `chunk_size` at a time, and a function that checks them. `where` is a slice or sorted
+        positions."""
         array, name = self.arrays[view], self.names[view]
         rows = self.row_numbers(where)
         pieces = [
@@ -46,7 +94,7 @@ class Blocks:
         return X, lambda block: check_rows(name, block, rows, 0)
 
     def row_numbers(self, where):
-        """Of a slice or of sorted positions."""
+        """Row numbers of a slice or of sorted positions."""
         if self.rows is not None:
             return self.rows[where]
         return np.arange(where.start, where.stop) if isinstance(where, slice) else where
@@ -64,7 +112,7 @@ class Blocks:
         return [Z for Z, _ in views]
 
     def forget_pages(self, where, views):
-        """Of some rows of the views with these numbers."""
+        """Release the memory pages of some rows of the views with these numbers."""
         rows = self.row_numbers(where)
         for v in views:
             forget_pages(self.arrays[v], rows)
@@ -72,20 +120,20 @@ class Blocks:
     # ---- passes over the rows
 
     def run(self, work, *columns):
-        """``work(Zs, *rows)`` of each block gives rows of a new column, and arrays to be added up.
+        """Apply ``work(Zs, *rows)`` to each block. It returns the rows of a new column and arrays to add up.
 
-        `rows` are those of the block in each of the `columns`. Returns the new column and the sums.
+        `rows` are the rows of the block in each of the `columns`. Returns the new column and the sums.
         """
         column, sums = self.collect(work, columns, self.n_rows)
         return column, sums.values()
 
     def run_some(self, work, positions, *columns):
-        """As :meth:`run`, with some rows only: those at sorted `positions`, of which the columns speak."""
+        """As :meth:`run`, for the rows at sorted `positions` only. `columns` hold only these rows."""
         column, sums = self.collect(work, columns, self.n_rows, positions)
         return column, sums.values()
 
     def add_up(self, work):
-        """The sums of the arrays that ``work(Zs)`` of each block gives, beside None."""
+        """The sums over all blocks of the arrays that ``work(Zs)`` returns after None."""
         return self.collect(work, (), self.n_rows)[1].values()
 
     def collect(self, work, columns, n_rows, positions=None):
@@ -116,22 +164,22 @@ class Blocks:
         return column, sums
 
     def constant(self, row):
-        """A column with the same row throughout."""
+        """A column that repeats one row."""
         return np.tile(row, (self.n_rows, 1))
 
     def problem(self, codes, norm, balance):
-        """The clustering of a column of codes."""
+        """The clustering problem for a column of codes."""
         return Problem(codes, norm, balance, n_threads=self.n_threads)
 
-    def at_hand(self, positions):
-        """Have the raw rows at some sorted positions at hand; on one machine, they are."""
+    def prefetch(self, positions):
+        """Make the raw rows at sorted positions available locally. No-op on one machine."""
 
-    # ---- what is added up
+    # ---- sums over all rows
 
-    def centre(self, n_present):
-        """Give each embedding the mean of ψ over the rows that have the view; n_present (m,)."""
+    def center(self, n_present):
+        """Set the mean of each embedding over the rows that have the view; n_present (m,)."""
         means = [total / n for total, n in zip(self.totals(), n_present, strict=True)]
-        self.embeddings = [e.centred(mean) for e, mean in zip(self.embeddings, means, strict=True)]
+        self.embeddings = [e.centered(mean) for e, mean in zip(self.embeddings, means, strict=True)]
         for views in self._cache:
             for (Z, _), e in zip(views, self.embeddings, strict=True):
                 subtract_mean(Z, e.mean, ~Z.any(1))
@@ -143,7 +191,8 @@ class Blocks:
     def grams(self):
         """G_v = Z_vᵀZ_v of every view: float64 (l, l).
 
-        The products are in float64 too: in float32 their rounding outweighs a ridge of 1e-3 where data are tight.
+        The products are in float64 as well: float32 rounding would exceed a ridge of 1e-3 for data with little
+        variance.
         """
         return self.add_up(own_grams)
 
@@ -175,13 +224,13 @@ def all_grams(Zs):
 
 
 def side_by_side(widths):
-    """The slice of each of some matrices, of so many columns, that are put side by side."""
+    """The column slice of each matrix when matrices of these widths are concatenated."""
     edges = np.concatenate([[0], np.cumsum(widths)]).tolist()
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
 def consecutive(rows):
-    """Sorted row numbers as a slice, where they follow each other: faster to read."""
+    """Sorted row numbers as a slice if they are consecutive, which is faster to read."""
     return slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
 
 
@@ -189,3 +238,68 @@ def own_products(Z):
     """ZᵀZ in float64."""
     D = Z.astype(np.float64)
     return D.T @ D
+
+
+# ---- Rows of views on this machine. `bitmosaic.estimators.dask.data` has the same interface for a cluster.
+
+
+FEW_ROWS = 65_536  # enough rows to estimate the mean and variance of a column; they fit on one machine
+
+
+class LocalData:
+    """Views that this process can read."""
+
+    def __init__(self, views):
+        self.views = views
+        self.names, self.widths, self.n_rows = views.names, views.widths, views.n_rows
+        self.n_here = views.n_rows  # rows that are held on this machine
+
+    def sample(self, rows):
+        """The data to learn from some sorted rows. On a cluster, few rows are moved to one machine."""
+        return self
+
+    def scan(self, rows, n_threads, root):
+        """Facts of every view over some sorted rows. With many rows, mean and variance come from every k-th row."""
+        stride = -(-len(rows) // FEW_ROWS)
+        some = rows[::stride]
+        facts = scan(self.views, None if len(some) == self.n_rows else some, n_threads, root)
+        if stride == 1:
+            return facts
+        present = self.presence(rows, n_threads)
+        return [replace(f, present=p) for f, p in zip(facts, present, strict=True)]
+
+    def presence(self, rows, n_threads):
+        """Which rows have which view: (m, n) bool."""
+        return presence(self.views, None if len(rows) == self.n_rows else rows, n_threads)
+
+    def arrays(self, rows):
+        """The arrays of the views, from which these rows can be read."""
+        return self.views.arrays
+
+    def blocks(self, embeddings, rows=None, **how):
+        """Embeddings of some sorted rows, or of all."""
+        rows = None if rows is None or len(rows) == self.n_rows else rows
+        return Blocks(self.views, embeddings, rows, **how)
+
+    def outcome(self, column, dtype):
+        """A column of the result, in the form returned to the user."""
+        return column
+
+
+class TakenRows:
+    """Some rows of a matrix, indexed by their original row numbers."""
+
+    def __init__(self, numbers, values, n_rows):
+        """Sorted numbers (k,) of the rows, and their values (k, d); the matrix has `n_rows`."""
+        self.numbers, self.values = numbers, values
+        self.shape, self.dtype = (n_rows, values.shape[1]), values.dtype
+
+    def __getitem__(self, rows):
+        if isinstance(rows, slice):
+            start, stop = np.searchsorted(self.numbers, [rows.start, rows.stop])
+            return self.values[start:stop]
+        return self.values[np.searchsorted(self.numbers, rows)]
+
+    def forget_pages(self, rows):
+        """Release the memory pages of sorted rows, if the values are a memory map."""
+        forget_pages(self.values, np.searchsorted(self.numbers, rows[[0, -1]]))

@@ -1,19 +1,19 @@
-"""Packed codes -> clusters: steps 4 and 5 of Algorithm 1, alternated. HSIC and BinaryKMeans share it."""
+"""Packed codes -> clusters: steps 4 and 5 of Algorithm 1, alternated. Used by HSIC and BinaryKMeans."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bitmosaic.codes import cluster_bit_sums, costs_with, hamming_distances, nearest_centers, pack, unpack
-from bitmosaic.pruning import assign_codes
+from bitmosaic.hamming.codes import cluster_bit_sums, costs_with, hamming_distances, nearest_centers, pack, unpack
+from bitmosaic.hamming.pruning import assign_codes
+from bitmosaic.io.threads import row_ranges
 from bitmosaic.solver.steps import L21, Frobenius, centroids, squared_residuals
-from bitmosaic.threads import row_ranges
 
-ROWS_AT_ONCE = 65_536  # where all rows are gone through: what is made of them must not need memory for each
-ROWS_FOR_SEEDING = 20_000  # k-means++ looks at a sample of this size, or of 50 per cluster
-MANY_CLUSTERS, ROUNDS = 2_000, 8  # above so many, seeds are chosen among those that a few rounds have drawn
+ROWS_AT_ONCE = 65_536  # in passes over all rows, to bound temporary memory
+ROWS_FOR_SEEDING = 20_000  # size of the sample for k-means++, or 50 per cluster
+MANY_CLUSTERS, ROUNDS = 2_000, 8  # above this number, seeds are chosen from codes drawn in a few rounds
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Clustering:
     """The state of a clustering of packed codes."""
 
     Q: np.ndarray  # (c, K) int8 in ±1
-    labels: Any  # (n,) int32: the nearest centroid under `bit_weights`, or what the start says
+    labels: Any  # (n,) int32: nearest centroid under `bit_weights`, or labels of the start
     S: np.ndarray  # (c, K), sums of the codes of each cluster
-    sizes: np.ndarray | None  # (c,), of clusters that were assigned
+    sizes: np.ndarray | None  # (c,), None before the first assignment
     bit_weights: np.ndarray  # (K,), the D of the last assignment
     objective: float  # norm of B - Q[labels], plus ν Σ_j (Σ_k Q_jk)²
     n_iter: int
@@ -36,12 +36,12 @@ class Clustering:
 
 @dataclass(frozen=True)
 class Step:
-    """Codes with their nearest centroids, and what that makes of the clusters."""
+    """The result of assigning codes to their nearest centroids."""
 
     nearest: Any  # Assignment
     sizes: np.ndarray  # (c,) codes of each cluster
     S: np.ndarray  # (c, K)
-    n_moved: int  # codes that had another label before
+    n_moved: int  # codes whose label changed
 
     @property
     def labels(self):
@@ -50,23 +50,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of some clusters beforehand."""
+    """Clusters that are known in advance."""
 
     Q: np.ndarray  # (c, K) int8 in ±1
-    there: np.ndarray  # (c,) bool: whether anything is known of a cluster
-    rows: np.ndarray  # (n,) bool: the rows that are known to belong to one
+    there: np.ndarray  # (c,) bool: whether the cluster is known
+    rows: np.ndarray  # (n,) bool: rows with a known label
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be clustered, and what a good clustering is. Labels are those of all codes, in their order."""
+    """Codes to cluster and the objective to minimize. Labels are in the order of the codes."""
 
     codes: Any  # (n, K/8) uint8
     norm: L21 | Frobenius
     balance: float = 0.0  # ν
     sample_weight: np.ndarray | None = None
     n_threads: int = 1
-    rules: Any = None  # that labels must obey: see `constrained`
+    rules: Any = None  # constraints on the labels: see `constrained`
 
     @property
     def total_weight(self):
@@ -74,11 +74,11 @@ class Problem:
 
     @property
     def initial_weights(self):
-        """D before there are any residuals: the same for every bit, unless the norm fixes it."""
+        """D before there are residuals: equal for all bits, unless the norm fixes it."""
         return self.norm.weights(np.full(8 * self.codes.shape[1], float(self.total_weight)))
 
     def weights(self, S, Q):
-        """D of a clustering."""
+        """D for a clustering."""
         return self.norm.weights(squared_residuals(S, Q, self.total_weight))
 
     def objective(self, S, Q):
@@ -87,7 +87,7 @@ class Problem:
     def balance_term(self, Q):
         return self.balance * float((Q.sum(1, dtype=np.float64) ** 2).sum())
 
-    # ---- what touches the codes
+    # ---- operations on the codes
 
     def take(self, rows):
         """The codes of some sorted rows."""
@@ -98,7 +98,8 @@ class Problem:
         return cluster_bit_sums(self.codes, labels, n_clusters, self.sample_weight, self.n_threads)
 
     def step(self, Q, bit_weights, last=None, labels=None, S=None):
-        """Every code to its nearest centroid. The `last` step saves work, and so do S and the labels it is of."""
+        """Assign every code to its nearest centroid. The `last` step, the previous labels and their S only save
+        work."""
         nearest = assign_codes(self.codes, pack(Q), plain_if_equal(bit_weights), self.n_threads, last and last.nearest)
         pieces = list(row_ranges(len(self.codes), max(ROWS_AT_ONCE, 64 * len(Q))))
         sizes = np.sum([np.bincount(nearest.labels[rows], minlength=len(Q)) for rows in pieces], axis=0)
@@ -108,7 +109,8 @@ class Problem:
         return Step(nearest, sizes, self.sums_after(S, n_moved, labels, nearest.labels, pieces), n_moved)
 
     def sums_after(self, S, n_moved, before, labels, pieces):
-        """S of `labels` from S of the labels before: only what moved is added up, where integers make that exact."""
+        """S of `labels` from the previous S. Adds only the moved codes if there are few; exact because sums are
+        integers."""
         if self.sample_weight is not None or 4 * n_moved > len(labels):
             return self.sums(labels, len(S))
         for rows in pieces if n_moved else ():
@@ -117,7 +119,7 @@ class Problem:
         return S
 
     def known(self, labels, n_clusters):
-        """What labels (n,), -1 where there is none, say of the clusters: a centroid is the majority of its codes."""
+        """Known clusters from labels (n,), -1 where unknown. A centroid is the majority of its codes."""
         rows = np.flatnonzero(labels >= 0)
         values = labels[rows].astype(np.int32)
         S = cluster_bit_sums(self.take(rows), values, n_clusters, None, self.n_threads)
@@ -125,7 +127,7 @@ class Problem:
         return Known(np.where(S >= 0, 1, -1).astype(np.int8), there, labels >= 0)
 
     def labels_with(self, Q, rows, values):
-        """Labels that are `values` for some sorted rows, and the nearest centroid for all others."""
+        """Labels that are `values` for some sorted rows and the nearest centroid for the others."""
         if len(rows) == len(self.codes):
             return values
         labels = nearest_centers(self.codes, pack(Q), plain_if_equal(self.initial_weights), self.n_threads)[0]
@@ -133,27 +135,27 @@ class Problem:
         return labels
 
     def farthest(self, nearest, count):
-        """Up to `count` different codes, the farthest from its centroid first, none of them on it."""
+        """Up to `count` distinct codes, the farthest from their centroids first, none equal to its centroid."""
         return self.codes[farthest_distinct(self.codes, nearest.distances, count)]
 
 
 def change_of_sums(codes, before, after, n_clusters, n_threads=1):
-    """What S becomes more when codes move from one label to another."""
+    """Change of S when codes move from one label to another."""
     came, left = (cluster_bit_sums(codes, labels, n_clusters, None, n_threads) for labels in (after, before))
     return came - left
 
 
 def plain_if_equal(bit_weights):
-    """Equal weights order codes as plain Hamming distance does, which is faster and exact: None."""
+    """None if all weights are equal: plain Hamming distance gives the same order, and is exact and faster."""
     return None if (bit_weights == bit_weights[0]).all() else bit_weights
 
 
 def assign(problem, Q, bit_weights, last=None, labels=None, S=None):
-    """Nearest centroid in the D-weighted Hamming distance, and no empty cluster    [eq. 25]
+    """Nearest centroid in the D-weighted Hamming distance, without empty clusters    [eq. 25]
 
-    An empty cluster takes the code that is farthest from its centroid. Each such move lowers the total distance, so
-    this ends: with every cluster filled, or with every code on a centroid (fewer distinct codes than clusters).
-    The last step saves most of the work, as the labels before and their S do; they do not change the result.
+    An empty cluster takes the code that is farthest from its centroid. Each such move lowers the total distance, so the
+    loop ends: every cluster is filled, or every code equals a centroid (fewer distinct codes than clusters). The `last`
+    step, the previous labels and their S save most of the work and do not change the result.
     """
     step = problem.step(Q, bit_weights, last, labels, S)
     while (empty := np.flatnonzero(step.sizes == 0)).size:
@@ -164,23 +166,23 @@ def assign(problem, Q, bit_weights, last=None, labels=None, S=None):
         Q[empty[: len(far)]] = unpack(far, np.int8)
         step = problem.step(Q, bit_weights, step, labels, S)
         if problem.rules is not None and (step.sizes == 0).sum() >= len(empty):
-            break  # rules may keep a code where it is
+            break  # rules may prevent a code from moving
     return Q, step
 
 
 def farthest_distinct(codes, distances, count):
-    """Up to `count` rows with different codes, the farthest first, none of them on its centroid."""
+    """Up to `count` rows with distinct codes, the farthest first, none equal to its centroid."""
     found = np.empty(0, np.int64)
     for some in row_ranges(len(codes), ROWS_AT_ONCE):
         if len(found) == count and distances[some].max() <= distances[found[-1]]:
-            continue  # among equals the first is taken
+            continue  # ties: lowest row
         rows = np.concatenate([found, np.arange(some.start, some.stop)])
         found = rows[_farthest_distinct(codes[rows], distances[rows], count)]
     return found
 
 
 def _farthest_distinct(codes, distances, count):
-    n, size = len(distances), 10 * count  # so many are put in order, more if they are too much alike
+    n, size = len(distances), 10 * count  # candidates to sort; more if there are too many duplicates
     found: dict[bytes, int] = {}
     while n and len(found) < count:
         size = min(size, n)
@@ -199,8 +201,8 @@ def _farthest_distinct(codes, distances, count):
 def refine(problem, Q, max_iter, on_step: Callable[[str, float], None] | None = None, labels=None, S=None):
     """Alternate centroids and assignment from Q until nothing changes or `max_iter` is reached.
 
-    Without `labels`, the first labels are the nearest centroids. S, if it is known, is that of the labels. `on_step` is
-    told the objective after each step.
+    Without `labels`, the first labels are the nearest centroids. S, if given, belongs to `labels`. `on_step` receives
+    the objective after each step.
     """
     d, step = problem.initial_weights, None
     if labels is None:
@@ -216,7 +218,7 @@ def refine(problem, Q, max_iter, on_step: Callable[[str, float], None] | None = 
             on_step("Q", problem.objective(S, Q_new))
         d = problem.weights(S, Q_new)
         Q_new, step = assign(problem, Q_new, d, step, labels, S)
-        # A cluster stays empty only where every code is on a centroid: better than that it cannot be.
+        # Without rules, a cluster stays empty only if every code equals a centroid, which is optimal.
         # Under rules a cluster may have to stay empty.
         stays_empty = not step.sizes.all() and (problem.rules is None or step.n_moved == 0)
         converged = (step.n_moved == 0 and np.array_equal(Q_new, Q)) or stays_empty
@@ -227,10 +229,11 @@ def refine(problem, Q, max_iter, on_step: Callable[[str, float], None] | None = 
 
 
 def seed(problem, n_clusters, rng, known=None):
-    """k-means++ in Hamming space, each time the best of a few candidates: centroids (c, K) int8.
+    """k-means++ in Hamming space with several candidates per draw: centroids (c, K) int8.
 
-    Hamming distance is a quarter of the squared distance of ±1 codes, so it is the sampling weight itself. Clusters
-    that are `known` begin there, and the others are drawn from rows that belong to none of these while there are any.
+    Hamming distance is a quarter of the squared distance of ±1 codes, so it is the sampling weight. `known` clusters
+    start from their centroids. The others are drawn from rows that belong to no known cluster, as long as there are
+    any.
     """
     n = len(problem.codes)
     rows = max(ROWS_FOR_SEEDING, 50 * n_clusters)
@@ -256,7 +259,7 @@ def seed(problem, n_clusters, rng, known=None):
         mass = fresh if (fresh * closest).any() else mass
     while len(chosen) < wanted:
         left = mass * closest
-        if not left.any():  # every code is chosen: the other seeds are copies
+        if not left.any():  # every distinct code is chosen: the other seeds are duplicates
             chosen.extend(_draw(mass, wanted - len(chosen), rng))
             break
         candidates = _draw(left, n_candidates, rng)
@@ -271,8 +274,9 @@ def seed(problem, n_clusters, rng, known=None):
 
 
 def _condense(codes, mass, n_clusters, weights, n_threads, rng):
-    """Fewer codes for many seeds, as k-means|| has them: in each round many are drawn at once, likelier the farther
-    they are from those drawn before. Each stands for the mass of the codes that are nearest to it."""
+    """A smaller weighted set of codes for many seeds, as in k-means||. Each round draws many codes at once, with
+    probability proportional to the distance from the codes drawn before. A drawn code gets the mass of the codes
+    nearest to it."""
     drawn = _draw(mass, 1, rng)
     owners, closest = nearest_centers(codes, codes[drawn], weights, n_threads)
     for _ in range(ROUNDS):
@@ -293,7 +297,40 @@ def _draw(mass, count, rng):
 
 
 def best_of(problem, n_clusters, n_init, max_iter, rng, known=None):
-    """The clustering with the lowest objective among `n_init` seeded runs; one is enough where all is known."""
+    """The clustering with the lowest objective among `n_init` seeded runs; one run if all clusters are known."""
     n_init = 1 if known is not None and known.there.all() else n_init
     runs = (refine(problem, seed(problem, n_clusters, rng, known), max_iter) for _ in range(n_init))
     return min(runs, key=lambda run: run.objective)
+
+
+# ---- New codes from a stream -> updated centers. A center is the majority of all codes ever assigned to it.
+
+
+class Majority(NamedTuple):
+    """Centers, with the sums and counts they are computed from."""
+
+    centers: np.ndarray  # (c, K/8) uint8
+    bit_sums: np.ndarray  # (c, K) int64, sums of the ±1 codes ever assigned
+    counts: np.ndarray  # (c,) int64, number of these codes
+
+    @classmethod
+    def of(cls, centers, codes, labels, n_threads=1):
+        """The state after a fit. The centers are not changed."""
+        counts = np.bincount(labels, minlength=len(centers)).astype(np.int64)
+        return cls(centers, cluster_bit_sums(codes, labels, len(centers), None, n_threads), counts)
+
+    def with_codes(self, codes, labels, n_threads=1):
+        """The state after more codes were assigned. A bit with as many ones as zeros keeps its value.
+
+        These centers minimize the total distance to all codes ever assigned to them, so an update never raises it.
+        """
+        sums = self.bit_sums + cluster_bit_sums(codes, labels, len(self.centers), None, n_threads)
+        counts = self.counts + np.bincount(labels, minlength=len(self.centers))
+        signs = np.where(sums == 0, unpack(self.centers, np.int8), np.sign(sums))
+        return Majority(pack(signs), sums, counts)
+
+    def is_sound(self):
+        """Whether the sums are possible for these counts. Types and shapes must be checked before."""
+        counts = self.counts[:, None]
+        possible = ((counts >= 0) & (counts < 2**48)).all()
+        return bool(possible and ((self.bit_sums <= counts) & (self.bit_sums >= -counts)).all())

@@ -1,23 +1,163 @@
-"""Algorithm 1: embeddings -> projections, codes, centroids, labels and view weights, in turn."""
+"""Algorithm 1: embeddings -> projections, codes, centroids, labels and view weights, updated alternately."""
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 
-from bitmosaic import kernels
-from bitmosaic.codes import cluster_bit_sums, pack, unpack
+from bitmosaic.hamming import kernels
+from bitmosaic.hamming.codes import cluster_bit_sums, pack, unpack
+from bitmosaic.io.threads import row_ranges
 from bitmosaic.solver import steps
 from bitmosaic.solver.clustering import Clustering, refine
-from bitmosaic.solver.constrained import best_seeding, under
-from bitmosaic.solver.keeping import NOTHING_KEPT, LoopState, imprint
-from bitmosaic.threads import row_ranges
+from bitmosaic.solver.constrained.clustering import best_seeding, with_rules
 
-FEW_FLIPS = 0.08  # of the bits of a block; adding single rows is then faster than a matrix product
-CHECKED_BLOCKS = 16  # of codes that were kept, which are made again to see that they are of these data
-PART_BLOCKS = 256  # whose codes are kept together, where somebody keeps them
-LOWEST_LOSS = 1e-3  # of a bit, where view weights are concerned
+# ---- State that a checkpoint saves so that another process can resume a fit: the loop between two iterations, and
+# codes.
+#
+# The work before the loop is repeated on resume. It is deterministic to the last bit, and its signature shows whether
+# a checkpoint belongs to these data and parameters.
+
+
+LARGEST_SIMILARITY, LARGEST_WEIGHT = 1e3, 1e12  # far above any value of a real fit, far below overflow
+
+
+class NoCheckpoint:
+    """Default checkpoint: starts from the beginning and saves nothing. Also documents the interface."""
+
+    enabled = False  # whether codes are computed and saved in parts
+
+    def resume(self, signature, rng):
+        """Return the LoopState to resume from, with `rng` restored, or None.
+
+        ``signature()`` identifies everything computed before the loop.
+        """
+
+    def save(self, state):
+        """Save the arrays and facts that ``state()`` returns, if enough time has passed."""
+
+    def read_codes(self, codes):
+        """Read the saved codes of the first rows into `codes` and return their number."""
+        return 0
+
+    def save_codes(self, codes):
+        """Append the codes of the next rows."""
+
+    def error(self, what):
+        """The error to raise for invalid saved data."""
+
+
+NO_CHECKPOINT = NoCheckpoint()
+
+
+@dataclass(frozen=True)
+class LoopState:
+    """Algorithm 1 between two iterations."""
+
+    codes: np.ndarray
+    ZtBs: list[np.ndarray]
+    clustering: Clustering
+    alpha: np.ndarray
+    history: list[tuple[int, str, float]]
+    n_iter: int
+    before: float  # objective of the last iteration
+    converged: bool
+
+    def to_arrays(self, rng):
+        """Arrays and JSON-compatible facts, for a file."""
+        c = self.clustering
+        arrays = {"codes": self.codes, "labels": c.labels, "centers": pack(c.Q), "S": c.S, "alpha": self.alpha}
+        arrays |= {"bit_weights": c.bit_weights} | {f"ZtB{v}": ZtB for v, ZtB in enumerate(self.ZtBs)}
+        if c.sizes is not None:
+            arrays["sizes"] = c.sizes
+        facts = {
+            "history": [list(entry) for entry in self.history],
+            "n_iter": self.n_iter,
+            "before": None if np.isinf(self.before) else self.before,
+            "converged": bool(self.converged),
+            "clustering": [c.objective, c.n_iter, bool(c.converged)],
+            "random": rng.bit_generator.state,
+        }
+        return arrays, facts
+
+    @classmethod
+    def from_arrays(cls, arrays, facts, rng):
+        """The state; restores `rng` as well."""
+        objective, rounds, settled = facts["clustering"]
+        Q = unpack(arrays["centers"]).astype(np.int8)
+        clustering = Clustering(
+            Q, arrays["labels"], arrays["S"], arrays.get("sizes"), arrays["bit_weights"], objective, rounds, settled
+        )
+        rng.bit_generator.state = facts["random"]
+        return cls(
+            codes=arrays["codes"],
+            ZtBs=[arrays[f"ZtB{v}"] for v in range(sum(name.startswith("ZtB") for name in arrays))],
+            clustering=clustering,
+            alpha=arrays["alpha"],
+            history=[(int(i), step, value) for i, step, value in facts["history"]],
+            n_iter=facts["n_iter"],
+            before=np.inf if facts["before"] is None else facts["before"],
+            converged=facts["converged"],
+        )
+
+    def fits(self, n_rows, s, widths, shares):
+        """Whether shapes, types and values are possible for a fit of `n_rows` rows with `widths` anchors per view."""
+        return self._arrays_fit(n_rows, s, widths) and self._values_fit(n_rows, s, shares)
+
+    def _arrays_fit(self, n_rows, s, widths):
+        c, K = s.n_clusters, s.K
+        most = LARGEST_SIMILARITY * n_rows
+        expected = [
+            (self.codes, np.uint8, (n_rows, K // 8), 255),
+            (self.clustering.labels, np.int32, (n_rows,), c - 1),
+            (self.clustering.Q, np.int8, (c, K), 1),
+            (self.clustering.S, np.int64, (c, K), n_rows),
+            (self.clustering.bit_weights, np.float64, (K,), LARGEST_WEIGHT),
+            (self.alpha, np.float64, (len(widths),), LARGEST_WEIGHT),
+            *([] if self.clustering.sizes is None else [(self.clustering.sizes, np.int64, (c,), n_rows)]),
+            *((ZtB, np.float64, (width, K), most) for ZtB, width in zip_longest(self.ZtBs, widths)),
+        ]
+        return all(
+            array is not None
+            and (array.dtype, array.shape) == (kind, shape)
+            and (-largest <= array.min() and array.max() <= largest)  # false for NaN
+            for array, kind, shape, largest in expected
+        )
+
+    def _values_fit(self, n_rows, s, shares):
+        c = self.clustering
+        numbers = [c.objective, *(value for _, _, value in self.history)]
+        counts = [self.n_iter, c.n_iter, *(number for number, _, _ in self.history)]
+        return (
+            c.labels.min() >= 0
+            and self.alpha.min() >= 0
+            and abs((shares * self.alpha).sum() - 1) < 1e-6
+            and c.bit_weights.min() >= 0
+            and (c.sizes is None or (c.sizes.min() >= 0 and c.sizes.sum() == n_rows))
+            and all(type(value) in (int, float) and abs(value) < 1e38 for value in numbers)
+            and (self.before == np.inf or self.before == numbers[-1])
+            and all(type(count) is int and count >= 0 for count in counts)
+            and all(isinstance(step, str) for _, step, _ in self.history)
+            and 0 < self.n_iter <= s.max_iter
+        )
+
+
+def signature(settings, grams, n_present, start, start_rows, rng):
+    """A hash of everything that determines the loop. The data enter through the products of all similarities."""
+    digest = hashlib.sha256(repr((astuple(settings), rng.bit_generator.state)).encode())
+    for array in (*grams, n_present, *start.projections, start.labels, start.shares, start_rows):
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+FEW_FLIPS = 0.08  # fraction of the bits of a block up to which adding single rows beats a matrix product
+CHECKED_BLOCKS = 16  # blocks of saved codes that are recomputed to verify that they belong to these data
+PART_BLOCKS = 256  # blocks per saved part of the codes
+LOWEST_LOSS = 1e-3  # mean loss per bit, lower bound for the view weights
 
 
 @dataclass(frozen=True)
@@ -41,7 +181,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Learned:
-    """What Algorithm 1 has learned from the training rows."""
+    """The result of Algorithm 1 on the training rows."""
 
     Ps: list[np.ndarray]  # (l, K) for each view
     weights: np.ndarray  # (m,) w_v = ω_v α_v^r · N/N_v
@@ -62,32 +202,32 @@ def learn(
     settings,
     rng,
     report: Callable[[int, float, float | None], None],
-    keeper=NOTHING_KEPT,
+    checkpoint=NO_CHECKPOINT,
     rules=None,
     known=None,
 ):
     """Run Algorithm 1 on the training rows in `blocks`.
 
-    grams: Z_vᵀZ_v of each view · n_present (m,): how many of the rows have each view · start_rows: the rows that
-    `start.labels` speaks of · report(iteration, objective, share of bits that changed): called after each iteration,
-    and with None after those that were done before · keeper: is given the state between iterations, and may have one to
-    go on from · rules: that labels obey · known (n,): first labels, -1 where there is none, for a start without labels.
+    grams: Z_vᵀZ_v of each view · n_present (m,): number of rows that have each view · start_rows: the rows of
+    `start.labels` · report(iteration, objective, fraction of changed bits): called after each iteration, and once with
+    None when resuming · checkpoint: saves the state between iterations, and may provide one to resume from · rules:
+    constraints on the labels · known (n,): first labels, -1 where unknown, for a start without labels.
     """
     s, n, m = settings, blocks.n_rows, len(blocks.embeddings)
-    factors = [steps.regularised_factor(G, s.ridge, s.variance_reward) for G in grams]
-    fairness = n / n_present  # a view that fewer rows have is judged by its mean loss, not by its smaller sum
+    factors = [steps.regularized_factor(G, s.ridge, s.variance_reward) for G in grams]
+    fairness = n / n_present  # compare views by mean loss, whatever number of rows has them
     shares = np.ones(m) if start.shares is None else start.shares
-    state = keeper.begin(lambda: imprint(s, grams, n_present, start, start_rows, rng), rng)
+    state = checkpoint.resume(lambda: signature(s, grams, n_present, start, start_rows, rng), rng)
     if state is None:
         state = first_state(blocks, start, start_rows, s, shares, rng, rules, known)
     elif state.fits(n, s, [len(G) for G in grams], shares):
         report(state.n_iter, state.before, None)
     else:
-        raise keeper.refuse("other arrays or values than this fit would have")
+        raise checkpoint.error("other arrays or values than this fit expects")
     codes, ZtBs, clustering, alpha = state.codes, state.ZtBs, state.clustering, state.alpha
     history, n_iter, before, converged = state.history, state.n_iter, state.before, state.converged
     del state
-    problem = under(rules, blocks.problem(codes, s.norm, s.balance))
+    problem = with_rules(rules, blocks.problem(codes, s.norm, s.balance))
     weights = shares * alpha**s.exponent * fairness
 
     def note(step, coding, grouping):
@@ -108,7 +248,7 @@ def learn(
         Ps, costs = new_projections()
 
         codes, flips = new_codes(blocks, codes, ZtBs, Ps, weights, clustering_pull(problem, clustering, s))
-        problem = under(rules, blocks.problem(codes, s.norm, s.balance))
+        problem = with_rules(rules, blocks.problem(codes, s.norm, s.balance))
         h = losses(Ps, costs)
         coding = weights @ h
         S = problem.sums(clustering.labels, s.n_clusters)
@@ -129,19 +269,19 @@ def learn(
         before = objective
         report(n_iter, objective, flips / (n * s.K))
         state = LoopState(codes, ZtBs, clustering, alpha, history, n_iter, before, converged)
-        keeper.keep(partial(state.as_kept, rng))
+        checkpoint.save(partial(state.to_arrays, rng))
 
     Ps, _ = new_projections()
     return Learned(Ps, weights, shares * alpha, clustering, codes, history, n_iter, converged)
 
 
 def first_state(blocks, start, start_rows, s, shares, rng, rules=None, known=None):
-    """Codes by the start's projections, and their clusters."""
+    """Codes from the projections of the start, and their clusters."""
     m = len(blocks.embeddings)
     codes = blocks.constant(np.zeros(s.K // 8, np.uint8))
-    ZtBs = [-np.outer(total, np.ones(s.K)) for total in blocks.totals()]  # of codes that are -1 throughout
+    ZtBs = [-np.outer(total, np.ones(s.K)) for total in blocks.totals()]  # for codes that are all -1
     codes, _ = new_codes(blocks, codes, ZtBs, start.projections, np.ones(m))
-    problem = under(rules, blocks.problem(codes, s.norm, s.balance))
+    problem = with_rules(rules, blocks.problem(codes, s.norm, s.balance))
     clustering = first_clusters(problem, start, start_rows, s, rng, known)
     return LoopState(codes, ZtBs, clustering, np.full(m, 1 / shares.sum()), [], 0, np.inf, False)
 
@@ -156,7 +296,7 @@ def projections(grams, factors, ZtBs, weights, s):
 
 
 def clustering_pull(problem, clustering, s):
-    """λ3 Q D (c, K) and the labels: what the clusters say of each bit; None where they are learned afterwards."""
+    """λ3 Q D (c, K) and the labels: the pull of the clusters on each bit. None if clusters are learned afterwards."""
     if s.coupling == 0:
         return None
     d = problem.weights(clustering.S, clustering.Q)
@@ -164,9 +304,9 @@ def clustering_pull(problem, clustering, s):
 
 
 def new_codes(blocks, codes, ZtBs, Ps, weights, pull=None):
-    """B = sgn(Σ w_v Z_v P_v + λ3 Q[labels] D) instead of `codes`, and how many bits changed    [eq. 18]
+    """B = sgn(Σ w_v Z_v P_v + λ3 Q[labels] D) to replace `codes`, and the number of changed bits    [eq. 18]
 
-    In the same pass Z_vᵀB (l, K) float64 of every view is brought up to date in `ZtBs`.
+    The same pass updates Z_vᵀB (l, K) float64 of every view in `ZtBs`.
     """
     pulls, labels = (None, ()) if pull is None else ((pull[0] / weights.max()).astype(np.float32), (pull[1],))
     work = partial(code_block, [P.astype(np.float32) for P in Ps], weights, pulls)
@@ -177,7 +317,8 @@ def new_codes(blocks, codes, ZtBs, Ps, weights, pull=None):
 
 
 def code_block(Ps, weights, pulls, Zs, old, labels=None):
-    """New codes of a block, the changes of Z_vᵀB and the number of flips; pulls (c, K) are scaled as `vote` is."""
+    """New codes of a block, the changes of Z_vᵀB and the number of flipped bits. pulls (c, K) are scaled as in
+    `vote`."""
     R = steps.vote(Zs, Ps, weights)
     if pulls is not None:
         R += pulls[labels]
@@ -187,7 +328,7 @@ def code_block(Ps, weights, pulls, Zs, old, labels=None):
 
 
 def change_of_products(Z, old, new, flips):
-    """Zᵀ(new - old) (l, K) float32 of packed codes: from the rows of the flipped bits alone where these are few."""
+    """Zᵀ(new - old) (l, K) float32 of packed codes. With few flipped bits, only their rows are added."""
     if flips > FEW_FLIPS * 8 * new.size:
         return Z.T @ (unpack(new) - unpack(old))
     change = np.zeros((8 * new.shape[1], Z.shape[1]), np.float32)
@@ -195,22 +336,22 @@ def change_of_products(Z, old, new, flips):
     return change.T
 
 
-def encode(blocks, Ps, weights, keeper=NOTHING_KEPT):
-    """b = sgn(Σ_{v present} w_v ψ(x_v) P_v) for every row: packed codes, training and new images alike."""
+def encode(blocks, Ps, weights, checkpoint=NO_CHECKPOINT):
+    """b = sgn(Σ_{v present} w_v ψ(x_v) P_v) for every row: packed codes, the same for training and new images."""
     work = partial(encoded_block, Ps, weights)
-    if not keeper.wanted:
+    if not checkpoint.enabled:
         return blocks.run(work)[0]
     codes = np.empty((blocks.n_rows, Ps[0].shape[1] // 8), np.uint8)
-    n_kept = keeper.read_codes(codes)
-    some = np.linspace(0, -(-n_kept // blocks.step), CHECKED_BLOCKS, endpoint=False).astype(int)
-    for number in np.unique(some) if n_kept else ():
-        positions = np.arange(number * blocks.step, min((number + 1) * blocks.step, n_kept))
+    n_saved = checkpoint.read_codes(codes)
+    some = np.linspace(0, -(-n_saved // blocks.step), CHECKED_BLOCKS, endpoint=False).astype(int)
+    for number in np.unique(some) if n_saved else ():
+        positions = np.arange(number * blocks.step, min((number + 1) * blocks.step, n_saved))
         if not np.array_equal(blocks.run_some(work, positions)[0], codes[positions]):
-            raise keeper.refuse("codes of other data")
-    for rows in row_ranges(blocks.n_rows - n_kept, PART_BLOCKS * blocks.step):
-        positions = np.arange(n_kept + rows.start, n_kept + rows.stop)
+            raise checkpoint.error("codes of other data")
+    for rows in row_ranges(blocks.n_rows - n_saved, PART_BLOCKS * blocks.step):
+        positions = np.arange(n_saved + rows.start, n_saved + rows.stop)
         codes[positions] = blocks.run_some(work, positions)[0]
-        keeper.keep_codes(codes[positions])
+        checkpoint.save_codes(codes[positions])
     return codes
 
 
@@ -219,7 +360,8 @@ def encoded_block(Ps, weights, Zs):
 
 
 def first_clusters(problem, start, start_rows, s, rng, known=None):
-    """Clusters of the first codes: the start's, the nearest of them for rows it did not see; or of the best seeding."""
+    """Clusters of the first codes: those of the start, extended to other rows by the nearest centroid; or the best
+    seeding."""
     if start.labels is None:
         n_init = s.n_init if s.coupling > 0 else 1  # without coupling, clusters are learned from the final codes
         return best_seeding(problem, s.n_clusters, n_init, s.cluster_iter, rng, known)

@@ -1,16 +1,24 @@
-"""How much of ψ(X) may stay in memory: the limit, less what the fit needs in any case."""
+"""Memory available for cached blocks of ψ(X): the limit minus the fixed needs of the fit."""
 
 import re
 from dataclasses import dataclass
 
-from bitmosaic.embedding import basis_rows
 from bitmosaic.errors import ParameterError
-from bitmosaic.solver.kmeans import FITS_TO_ALL, SCORES
+from bitmosaic.io.threads import machine_memory
+from bitmosaic.solver.embedding import basis_rows
 from bitmosaic.solver.scan import rows_per_block
-from bitmosaic.solver.start import DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS, PAIRS, PLAIN_COLUMNS, WHITENED, plain_sample
-from bitmosaic.threads import machine_memory
+from bitmosaic.solver.start import (
+    DIRECTIONS_PER_CLUSTER,
+    FITS_TO_ALL,
+    MOST_DIRECTIONS,
+    PAIRS,
+    PLAIN_COLUMNS,
+    SCORES,
+    WHITENED,
+    plain_sample,
+)
 
-CLUSTERING = 24  # bytes for each row beside its code and label: labels and distances, of now, before, and the best
+CLUSTERING = 24  # bytes per row beside code and label: current, previous and best labels and distances
 _UNITS = {
     "": 1,
     "k": 10**3,
@@ -25,7 +33,7 @@ _UNITS = {
 
 
 def parse_memory(limit):
-    """ "512MB", "1.5 GiB" or a number of bytes -> bytes. None is a quarter of the machine's memory."""
+    """ "512MB", "1.5 GiB" or a number of bytes -> bytes. None means a quarter of the memory of the machine."""
     if limit is None:
         return machine_memory() // 4
     if not isinstance(limit, str):
@@ -33,39 +41,39 @@ def parse_memory(limit):
     match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmgt]?i?)b?\s*", limit.lower())
     if not match or match[2] not in _UNITS:
         raise ParameterError(
-            f"memory_limit must be a number of bytes or a text such as '512MB' or '2GiB'; got {limit!r}."
+            f"memory_limit must be a number of bytes or a string such as '512MB' or '2GiB'; got {limit!r}."
         )
     return int(float(match[1]) * _UNITS[match[2]])
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The shapes that decide how much memory a fit takes."""
+    """The shapes that determine the memory of a fit."""
 
     widths: tuple[int, ...]  # columns of each view
-    n_components: int | None  # to which each is reduced
+    n_components: int | None  # components to which each view is reduced
     n_anchors: int  # of each view
     n_bits: int
     n_clusters: int
-    n_start: int  # rows that the start looks at
+    n_start: int  # rows that the start uses
     n_train: int
-    n_rows: int = 0  # that are clustered at the end, where they are more
-    constrained: int = 0  # bytes that constraints take
+    n_rows: int = 0  # rows clustered at the end, if more than n_train
+    constrained: int = 0  # bytes for constraints
 
     def fixed(self, n_threads):
-        """Bytes beside the cached blocks while learning, when most is needed: the start, or a pass over the data."""
+        """Peak number of bytes beside the cached blocks while learning: in the start or in a pass over the data."""
         return self._throughout(n_threads) + self._blocks(n_threads) + max(self._start(n_threads), self._loop)
 
     def last(self, n_threads):
-        """Bytes while all rows are encoded, and then clustered: the cache is gone by then."""
+        """Bytes while all rows are encoded and then clustered, after the cache is freed."""
         return self._throughout(n_threads) + self._loop + max(self._blocks(n_threads), CLUSTERING * self.n_rows)
 
     def least(self, n_threads):
-        """Bytes under which there is no fit."""
+        """The smallest memory limit that allows a fit, in bytes."""
         return max(self.fixed(n_threads), self.last(n_threads))
 
     def _under_way(self, n_threads):
-        """Results of blocks, see `in_order`."""
+        """Number of block results in memory at once, see `in_order`."""
         return 1 if n_threads == 1 else n_threads + 2
 
     @property
@@ -81,7 +89,7 @@ class Needs:
         return 8 * self.n_anchors**2 * (2 * len(self.widths) + 2)
 
     def _throughout(self, n_threads):
-        """The model, and the codes of the training rows."""
+        """Bytes for the model and the codes of the training rows."""
         m, l, widest, under_way = len(self.widths), self.n_anchors, max(self.widths), self._under_way(n_threads)
         model = (
             4 * (l * sum(self._columns) + self._basis)
@@ -92,7 +100,7 @@ class Needs:
         return model + codes + self.constrained
 
     def _blocks(self, n_threads):
-        """Those that are worked on."""
+        """Bytes for the blocks being processed."""
         columns = 5 * max(self.widths) + (2 * len(self.widths) + 2) * self.n_anchors + 4 * self.n_bits
         return 4 * rows_per_block(self.widths) * columns * n_threads
 
@@ -109,12 +117,12 @@ class Needs:
         pairs = min(PAIRS, self.n_start * self.n_clusters)
         centers = 48 * self.n_clusters * max(directions, m * PLAIN_COLUMNS)
         seeding = plain + centers + 12 * (self.n_start * max(directions + FITS_TO_ALL, PLAIN_COLUMNS) + pairs)
-        telling = 8 * self.n_clusters * (m * l * (1 + under_way) + rows * n_threads)
-        beginning = 8 * joint + 16 * own + max(seeding + 4 * SCORES * n_threads, telling)
+        discriminating = 8 * self.n_clusters * (m * l * (1 + under_way) + rows * n_threads)
+        beginning = 8 * joint + 16 * own + max(seeding + 4 * SCORES * n_threads, discriminating)
         return max(min(n_threads, m) * sample, products, consensus, beginning)
 
     def plan(self, limit, n_threads):
-        """Under `limit` bytes: how many threads there is room for, and how many bytes are left for blocks of ψ."""
+        """The number of threads that fit under `limit` bytes, and the bytes left for cached blocks of ψ."""
         while n_threads > 1 and self.least(n_threads) > limit:
             n_threads -= 1
         least = self.least(n_threads)
@@ -124,6 +132,6 @@ class Needs:
             raise ParameterError(
                 f"memory_limit must be at least {-(-least // 10**6)}MB for "
                 f"{f'{self.n_rows} rows of ' if rows_count else ''}{what}; got {limit / 10**6:.0f}MB. "
-                f"Raise it{'' if rows_count else ', or lower n_anchors'}."
+                f"Raise it{'' if rows_count else ' or lower n_anchors'}."
             )
         return n_threads, limit - self.fixed(n_threads)

@@ -1,15 +1,15 @@
-"""What a fit leaves behind: everything that turns rows of some views into codes and clusters."""
+"""A fitted model: everything that turns rows of views into codes and clusters."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from bitmosaic.codes import hamming_distances, nearest_centers
-from bitmosaic.embedding import Embedding
+from bitmosaic.hamming.codes import hamming_distances, nearest_centers
+from bitmosaic.io.threads import row_ranges, single_threaded_blas
 from bitmosaic.solver.blocks import Blocks
 from bitmosaic.solver.clustering import plain_if_equal
+from bitmosaic.solver.embedding import Embedding
 from bitmosaic.solver.loop import encode
-from bitmosaic.threads import row_ranges, single_threaded_blas
 
 _EMBEDDING_ARRAYS = ("offset", "factor", "anchors", "mean")
 
@@ -28,7 +28,7 @@ class Model:
 
     @property
     def products_per_row(self):
-        """Multiplications that encoding a row of all views takes: components, similarities, bits."""
+        """Number of multiplications to encode a row of all views: components, similarities, bits."""
         reduced = sum(e.basis.size for e in self.embeddings if e.basis is not None)
         return reduced + sum(e.anchors.size + P.size for e, P in zip(self.embeddings, self.projections, strict=True))
 
@@ -43,32 +43,8 @@ class Model:
         """The nearest center of each code    [eq. 25]"""
         return nearest_centers(codes, self.centers, plain_if_equal(self.bit_weights), n_threads)[0]
 
-    def nearest_two(self, codes, n_threads=1, numbers=None):
-        """The nearest center of each code, the distance to it and how much farther the second one is, in bits.
-
-        Where bits have weights, these are scaled to a mean of 1. Centers of the same `numbers` (c,) are one cluster:
-        the second one is the nearest of another.
-        """
-        labels = self.assign(codes, n_threads)
-        distance, margin = self.distances_to_own(codes, labels, n_threads, numbers)
-        return labels, distance, np.maximum(margin, 0)
-
-    def distances_to_own(self, codes, labels, n_threads=1, numbers=None):
-        """The distance of each code to the center of its label, and how much farther the nearest other one is, in bits:
-        less than 0 where constraints keep it from there. Scaled as by :meth:`nearest_two`."""
-        numbers = np.arange(len(self.centers)) if numbers is None else numbers
-        weights = plain_if_equal(self.bit_weights / self.bit_weights.mean())
-        distance, margin = np.empty(len(codes), np.float32), np.zeros(len(codes), np.float32)
-        for rows in row_ranges(len(codes), max(1, 2**22 // len(self.centers))):
-            table = hamming_distances(codes[rows], self.centers, weights, n_threads).astype(np.float32)
-            distance[rows] = table[np.arange(len(table)), labels[rows]]
-            if len(np.unique(numbers)) > 1:
-                table[numbers[labels[rows], None] == numbers] = np.inf
-                margin[rows] = table.min(1) - distance[rows]
-        return distance, margin
-
     def to_arrays(self):
-        """Named arrays, and the width and root of each embedding, for a file."""
+        """Named arrays, and kernel width, root and silence of each embedding, for a file."""
         arrays = {"centers": self.centers, "bit_weights": self.bit_weights, "weights": self.weights}
         for v, (embedding, P) in enumerate(zip(self.embeddings, self.projections, strict=True)):
             arrays |= {f"view{v}.{name}": getattr(embedding, name) for name in _EMBEDDING_ARRAYS}
@@ -88,7 +64,7 @@ class Model:
         return cls(embeddings, projections, arrays["weights"], arrays["centers"], arrays["bit_weights"])
 
     def expected_arrays(self, n_clusters, n_bytes):
-        """The type and shape that each array of :meth:`to_arrays` must have if the anchors are right."""
+        """The type and shape that each array of :meth:`to_arrays` must have, given the anchors."""
         arrays = {
             "centers": (np.uint8, (n_clusters, n_bytes)),
             "bit_weights": (np.float64, (8 * n_bytes,)),
@@ -105,8 +81,34 @@ class Model:
         return arrays
 
     def is_sound(self):
-        """Whether the numbers, whose types and shapes are right, can be computed with."""
+        """Whether values are in a usable range. Types and shapes must be checked before."""
         widths_are_sane = all(1e-30 < e.gamma < 1e30 and e.n_anchors > 0 for e in self.embeddings)
         return widths_are_sane and all(
             bool(w.min() >= 0 and 0 < w.max() < 1e30) for w in (self.weights, self.bit_weights)
         )
+
+
+def nearest_two(codes, centers, bit_weights, n_threads=1, numbers=None):
+    """The nearest center of each code, its distance, and how much farther the second nearest is, in bits.
+
+    Bit weights are scaled to a mean of 1. Centers with equal `numbers` (c,) form one cluster: the second nearest is in
+    another one.
+    """
+    labels = nearest_centers(codes, centers, plain_if_equal(bit_weights), n_threads)[0]
+    distance, margin = distances_to_own(codes, labels, centers, bit_weights, n_threads, numbers)
+    return labels, distance, np.maximum(margin, 0)
+
+
+def distances_to_own(codes, labels, centers, bit_weights, n_threads=1, numbers=None):
+    """Distance of each code to the center of its label, and how much farther the nearest other center is, in bits. The
+    difference is negative if constraints keep a code away from its nearest center. Scaled as in :func:`nearest_two`."""
+    numbers = np.arange(len(centers)) if numbers is None else numbers
+    weights = plain_if_equal(bit_weights / bit_weights.mean())
+    distance, margin = np.empty(len(codes), np.float32), np.zeros(len(codes), np.float32)
+    for rows in row_ranges(len(codes), max(1, 2**22 // len(centers))):
+        table = hamming_distances(codes[rows], centers, weights, n_threads).astype(np.float32)
+        distance[rows] = table[np.arange(len(table)), labels[rows]]
+        if len(np.unique(numbers)) > 1:
+            table[numbers[labels[rows], None] == numbers] = np.inf
+            margin[rows] = table.min(1) - distance[rows]
+    return distance, margin

@@ -1,23 +1,23 @@
-"""The first look at the rows to learn from: which have which view, mean and variance of each column, and which views
-are to be rooted. And the check that every row which is read can be used."""
+"""First pass over the training rows: which rows have which view, mean and variance of each column, and which views get
+a square root. Also checks that every row is usable."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from bitmosaic import kernels
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.threads import in_order, row_ranges
+from bitmosaic.hamming import kernels
+from bitmosaic.io.threads import in_order, row_ranges
 from bitmosaic.views import exact_dtype, forget_pages, read_rows
 
 ROWS_PER_BLOCK = 1024
 BYTES_PER_BLOCK = 16 * 2**20  # of raw features, for very wide views
 LARGEST = np.finfo(np.float32).max
-SMALLEST_SPREAD = 1e-37  # of a column: float32 holds the inverse of no smaller one
+SMALLEST_SPREAD = 1e-37  # of a column: the inverse of a smaller one overflows float32
 
 
 def rows_per_block(widths):
-    """1024 rows, fewer for views so wide that a block of them would be large."""
+    """1024 rows, or fewer for very wide views."""
     rows = ROWS_PER_BLOCK
     while rows > 64 and rows * 4 * max(widths) > BYTES_PER_BLOCK:
         rows //= 2
@@ -26,31 +26,31 @@ def rows_per_block(widths):
 
 @dataclass(frozen=True)
 class ViewFacts:
-    """What one view holds, over the rows that have it; of the square roots of its values if `root`."""
+    """Statistics of one view over the rows that have it; of the square roots of its values if `root`."""
 
-    present: np.ndarray  # (n,) bool, of the rows looked at
+    present: np.ndarray  # (n,) bool, for the scanned rows
     mean: np.ndarray  # (d,) float64
     variance: np.ndarray  # (d,) float64
-    resolution: float  # the rounding of a value, relative to it
+    resolution: float  # relative rounding error of a value
     root: bool
 
     @property
     def constant(self):
-        """Columns whose spread is within rounding of their mean, or at the edge of float32: no information (d,)."""
+        """Columns without information (d,): spread within rounding of the mean, or too small for float32."""
         return self.variance <= np.maximum(self.resolution * np.abs(self.mean), SMALLEST_SPREAD) ** 2
 
 
 class Moments:
-    """Mean, and sums of squared and cubed deviations from it, of each column; added up block by block."""
+    """Mean, and sums of squared and cubed deviations from it, for each column. Blocks can be merged."""
 
     def __init__(self, X, root=False):
-        """Of rows (n, d), or of their square roots."""
+        """Moments of rows (n, d), or of their square roots."""
         self.count = len(X)
         self.mean, self.squares, self.cubes = np.empty((3, X.shape[1]))
         kernels.column_moments(X, root, self.mean, self.squares, self.cubes)
 
     def add(self, other):
-        """Chan's and Pébay's updates: no large sums are subtracted."""
+        """Merge another block by the updates of Chan and Pébay, which avoid subtracting large sums."""
         if other.count:
             a, b, total = self.count, other.count, self.count + other.count
             shift = other.mean - self.mean
@@ -65,17 +65,17 @@ class Moments:
         return self.squares / max(self.count, 1)
 
     def typical_skewness(self):
-        """The median over the columns of how far from symmetric they are; 0 where all are constant."""
-        varied = self.variance > 1e-74  # whose power of 1.5 is still a number
+        """Median over the columns of the absolute skewness; 0 if all columns are constant."""
+        varied = self.variance > 1e-74  # its power of 1.5 does not underflow
         skewness = self.cubes[varied] / self.count / self.variance[varied] ** 1.5
         return float(np.median(np.abs(skewness))) if varied.any() else 0.0
 
 
 def scan(views, rows=None, n_threads=1, root=False):
-    """Facts of every view, over some sorted `rows` or all of them. A row of NaN is a missing view.
+    """Statistics of every view, over some sorted `rows` or all of them. A row of NaN is a missing view.
 
-    With `root`, a view without negative values is rooted where that makes its columns more symmetric, and its moments
-    are those of the roots.
+    With `root`, a view without negative values gets a square root if that makes its columns more symmetric. Its moments
+    are then those of the roots.
     """
     facts = [
         _scan_view(name, array, rows, n_threads, root) for name, array in zip(views.names, views.arrays, strict=True)
@@ -111,7 +111,7 @@ def _scan_view(name, array, rows, n_threads, root):
 
 
 def presence(views, rows=None, n_threads=1):
-    """Which of some sorted `rows` (or of all) have which view (m, n) bool, every one of them checked."""
+    """Which of some sorted `rows` (or of all) have which view: (m, n) bool. Every row is checked."""
     n = views.n_rows if rows is None else len(rows)
     present = np.empty((len(views), n), bool)
 
@@ -129,44 +129,45 @@ def presence(views, rows=None, n_threads=1):
 
 
 def check_images(names, missing, rows, first):
-    """An error where an image has no view at all; missing (m, n), numbered as :func:`check_rows` says."""
+    """Raise an error if an image has no view at all. `missing` (m, n) is numbered as in :func:`check_rows`."""
     nowhere = missing.all(0)
     if nowhere.any():
         row = row_number(rows, first + nowhere.argmax())
         what = f"row {row} is NaN in all of {list(names)}"
         if len(names) == 1:
-            what = f"row {row} is all NaN, and there is no other view"
+            what = f"row {row} is all NaN and there is no other view"
         raise InvalidDataError(
-            f"Every image needs at least one view; {what} ({nowhere.sum()} such rows here). Leave those images out."
+            f"Every image needs at least one view, but {what} ({nowhere.sum()} such rows in this block). "
+            "Remove these images."
         )
 
 
 def row_number(rows, position):
-    """The number of a row in the user's data; `rows` are the numbers of those looked at, None for all."""
+    """The row number in the data of the user; `rows` are the numbers of the scanned rows, None for all."""
     return position if rows is None else rows[position]
 
 
 def check_rows(name, X, rows, first):
-    """Which rows of a block are there; an error for what float32 cannot hold and for NaN in part of a row.
+    """Which rows of a block are present. Raises an error for values beyond float32 and for rows that are partly NaN.
 
-    The block begins at position `first` of the sorted row numbers `rows`, or of all rows if None.
+    The block starts at position `first` of the sorted row numbers `rows`, or of all rows if None.
     """
     if X.min(initial=0) >= -LARGEST and X.max(initial=0) <= LARGEST:  # false where there is a NaN
         return np.ones(len(X), bool)
     infinite = (np.abs(X) > LARGEST).any(1)
     if infinite.any():
         raise InvalidDataError(
-            f"Values must be finite and within the range of float32; view {name!r} has infinity or a larger value in "
-            f"row {row_number(rows, first + infinite.argmax())}. Replace it, or make the whole row NaN if that image "
-            "lacks the view."
+            f"Values must be finite and within the range of float32; view {name!r} has infinity or a too large value "
+            f"in row {row_number(rows, first + infinite.argmax())}. Replace it, or set the whole row to NaN if the "
+            "image lacks this view."
         )
     empty = np.isnan(X)
     partly = empty.any(1) & ~empty.all(1)
     if partly.any():
         row = partly.argmax()
         raise InvalidDataError(
-            f"A row must be whole, or all NaN where an image lacks the view; view {name!r} has NaN in "
+            f"A row must have no NaN, or be all NaN if the image lacks the view; view {name!r} has NaN in "
             f"{empty[row].sum()} of {X.shape[1]} columns of row {row_number(rows, first + row)}. "
-            "Fill the gap or blank the whole row."
+            "Fill in the values or set the whole row to NaN."
         )
     return ~empty[:, 0]

@@ -1,7 +1,7 @@
-"""Where Algorithm 1 begins: first projections, and first labels where the start has an opinion on them.
+"""Initialization of Algorithm 1: first projections, and first labels if the start provides them.
 
-A start looks at a sample of the training rows and returns one matrix (l, K) per view; the first codes are the signs of
-Σ_v Z_v P_v, taken over all rows in the same pass as always.
+A start uses a sample of the training rows and returns one matrix (l, K) per view. The first codes are the signs of Σ_v
+Z_v P_v over all rows, computed in the same pass as in every iteration.
 """
 
 from contextlib import suppress
@@ -12,37 +12,176 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackError, eigsh
 
-from bitmosaic.embedding import squared_distances, squares
+from bitmosaic.hamming import kernels
+from bitmosaic.io.threads import in_order, row_ranges
 from bitmosaic.solver.blocks import Blocks, side_by_side
-from bitmosaic.solver.kmeans import ITER, kmeans
-from bitmosaic.threads import in_order, row_ranges
+from bitmosaic.solver.embedding import squared_distances, squares
 
-WHITENED = 200  # directions of a view that are kept
+# ---- k-means for the start: many seedings at once, so that one matrix product per block of rows serves all of them.
+#
+# Rows X (n, d) float32 · centers (f, c, d) float32 of f fits with c clusters each · labels (f, n) int32. Blocks of
+# rows are distributed over threads. Sums are taken in row order, so results do not depend on the number of threads.
+
+
+SEEDING_ROWS, SEEDING_ROWS_PER_CLUSTER = 5000, 5
+SEEDING_WORK = 2_000_000  # rows × clusters × fits
+LLOYD_WORK = 200_000_000  # rows × clusters × rounds of a fit
+FITS_TO_ALL, WORK_TO_ALL = 4, 4_000_000  # most fits on all rows; rows × clusters × fits
+ROUGH_ITER = 50  # iterations of a rough fit
+ITER, LARGE_ITER = 300, 100  # most iterations of a full fit; of one on all rows after rough fits
+SCORES = 2**18  # of a block: one megabyte
+TOLERANCE = 1e-4  # fraction of the variance: a fit whose centers move less has converged
+
+
+@dataclass(frozen=True)
+class Fits:
+    centers: np.ndarray  # (f, c, d) float32
+    labels: np.ndarray  # (f, n) int32, of the nearest centers
+    inertia: np.ndarray  # (f,) sums of squared distances to them
+
+    def best(self, count):
+        """The fits with the lowest inertia, best first."""
+        order = np.argsort(self.inertia, kind="stable")[:count]
+        return Fits(self.centers[order], self.labels[order], self.inertia[order])
+
+
+def kmeans(X, n_clusters, n_init, rng, n_threads, max_iter=ITER, known=None, held=None):
+    """Labels (n,) by k-means: `n_init` rough fits to a sample of rows, then the best few are fitted to all rows.
+
+    With many clusters a fit takes long and seedings differ little, so there are fewer fits and rounds. If labels of
+    some rows are `known` (n,), -1 for others, fits start from their means. Labels that are `held` (n,), -1 for others,
+    do not change.
+    """
+    few = max(SEEDING_ROWS, SEEDING_ROWS_PER_CLUSTER * n_clusters)
+    some = X if len(X) <= few else X[np.sort(rng.choice(len(X), few, replace=False))]
+
+    def rounds(rows, most):
+        return max(1, min(max_iter, most, LLOYD_WORK // (len(rows) * n_clusters)))
+
+    if known is not None and (known >= 0).any():
+        n_init = 1 if len(np.unique(known[known >= 0])) == n_clusters else n_init
+        n_init = max(1, min(n_init, WORK_TO_ALL // (len(X) * n_clusters)))
+        seeds = np.stack([known_means(X, known, n_clusters, rng) for _ in range(n_init)])
+        return lloyd(X, seeds, rounds(X, max_iter), n_threads, held).best(1).labels[0]
+    n_init = max(1, min(n_init, SEEDING_WORK // (len(some) * n_clusters)))
+    seeds = seedings(some, n_clusters, n_init, rng)
+    fits = lloyd(some, seeds, rounds(some, max_iter if some is X else ROUGH_ITER), n_threads)
+    if some is not X:
+        to_all = max(1, min(FITS_TO_ALL, WORK_TO_ALL // (len(X) * n_clusters)))
+        fits = lloyd(X, fits.best(to_all).centers, rounds(X, LARGE_ITER), n_threads)
+    return fits.best(1).labels[0]
+
+
+def seedings(X, n_clusters, n_fits, rng):
+    """Centers (f, c, d) by k-means++ with several candidates per draw."""
+    n, draws = len(X), 2 + int(np.log(n_clusters))
+    centers = np.empty((n_fits, n_clusters, X.shape[1]), np.float32)
+    centers[:, 0] = X[rng.integers(n, size=n_fits)]
+    sizes = squares(X)
+    closest = squared_distances(centers[:, 0], X, sizes)  # (f, n)
+    for j in range(1, n_clusters):
+        reached = np.cumsum(closest, axis=1, dtype=np.float64)
+        at = rng.random((n_fits, draws)) * reached[:, -1:]
+        drawn = np.stack([np.searchsorted(r, a) for r, a in zip(reached, at, strict=True)]).clip(max=n - 1)
+        candidates = X[drawn]  # (f, draws, d)
+        distances = squared_distances(candidates.reshape(-1, X.shape[1]), X, sizes).reshape(n_fits, draws, n)
+        np.minimum(distances, closest[:, None], out=distances)
+        best = distances.sum(2, dtype=np.float64).argmin(1)
+        every = np.arange(n_fits)
+        centers[:, j], closest = candidates[every, best], distances[every, best]
+    return centers
+
+
+def known_means(X, known, n_clusters, rng):
+    """Centers (c, d): means of the rows with known labels. Other clusters are drawn by k-means++ given these, from rows
+    without a label if there are any."""
+    rows = np.flatnonzero(known >= 0)
+    sums, sizes = np.zeros((n_clusters, X.shape[1])), np.bincount(known[rows], minlength=n_clusters)
+    np.add.at(sums, known[rows], X[rows])
+    centers = (sums / np.maximum(sizes, 1)[:, None]).astype(np.float32)
+    closest = np.full(len(X), np.inf, np.float32)
+    there = np.flatnonzero(sizes)
+    for block in row_ranges(len(X), max(64, SCORES // len(there))):
+        closest[block] = squared_distances(X[block], centers[there]).min(1)
+    draws = 2 + int(np.log(n_clusters))
+    for j in np.flatnonzero(sizes == 0):
+        mass = np.where(known < 0, closest, 0)
+        reached = np.cumsum(mass if mass.any() else closest, dtype=np.float64)
+        drawn = np.searchsorted(reached, rng.random(draws) * reached[-1]).clip(max=len(X) - 1)
+        nearer = np.minimum(squared_distances(X[drawn], X), closest)  # (draws, n)
+        best = nearer.sum(1, dtype=np.float64).argmin()
+        centers[j], closest = X[drawn[best]], nearer[best]
+    return centers
+
+
+def lloyd(X, centers, max_iter, n_threads, held=None):
+    """Lloyd iterations from these centers. A cluster without rows keeps its center. Rows with a label `held` (n,) other
+    than -1 keep it."""
+    n_fits, n_clusters, d = centers.shape
+    centers = centers.copy()
+    labels = np.full((n_fits, len(X)), -1, np.int32)
+    sums, sizes = np.zeros(centers.shape), np.zeros((n_fits, n_clusters), np.int64)
+    total = squares(X).sum(dtype=np.float64)
+    still = TOLERANCE * max(total / len(X) - (X.mean(0, dtype=np.float64) ** 2).sum(), 0) / d
+    active = np.arange(n_fits)
+    for _ in range(max_iter):
+        found = nearest(X, centers[active], n_threads)[0]
+        if held is not None:
+            found = np.where(held >= 0, held, found).astype(np.int32)
+        kernels.move_rows(X, active, found, labels, sums, sizes)
+        kept = np.where((sizes > 0)[..., None], sums / np.maximum(sizes, 1)[..., None], centers)[active]
+        moved = ((kept - centers[active]) ** 2).sum((1, 2))
+        centers[active] = kept
+        active = active[moved > still]
+        if not len(active):
+            break
+    found, nearness = nearest(X, centers, n_threads)
+    if held is not None:
+        found = np.where(held >= 0, held, found).astype(np.int32)
+    return Fits(centers, found, np.maximum(total - 2 * nearness, 0))
+
+
+def nearest(X, centers, n_threads):
+    """Labels (f, n) of the nearest centers, and Σ x·c - ‖c‖²/2 (f,) over the rows x and their centers c."""
+    n_fits, flat = len(centers), centers.reshape(-1, centers.shape[2])
+    offsets = squares(flat) / 2
+    labels = np.empty((n_fits, len(X)), np.int32)
+
+    def one_block(rows):
+        total = np.zeros(n_fits)
+        kernels.highest_scores(X[rows] @ flat.T, offsets, labels[:, rows], total)
+        return total
+
+    blocks = row_ranges(len(X), max(64, SCORES // len(flat)))
+    return labels, sum(in_order(one_block, blocks, n_threads), np.zeros(n_fits))
+
+
+WHITENED = 200  # strongest directions kept per view
 RIDGE, RIDGE_ROWS = 0.1, 60  # of their mean eigenvalue: 60 / rows, at most 0.1
 DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS = 5, 128
-AGREEMENT_EXPONENT = 0.25  # 0 is what the views have in common, as it is; more, and weak agreement counts less
-PLAIN_COLUMNS = 64  # to which a wider view is reduced where plain distances are enough
+AGREEMENT_EXPONENT = 0.25  # 0: no weighting; larger values reduce the weight of weak agreement
+PLAIN_COLUMNS = 64  # columns to which wider views are projected for plain distances
 PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER = 2000, 10
-COPY_EXPONENT = 12  # likeness of 0.95 is half a copy, of 0.8 none
+COPY_EXPONENT = 12  # similarity of 0.95 counts as half a copy, 0.8 as none
 USEFUL, LEAST_SHARE = 0.25, 0.01
 FEW_SEEDINGS, FEW_ROUNDS = 4, 10
-PAIRS = 2**20  # of rows and clusters whose distances are looked at together
-APART = 0.4  # mean silhouette from which on clusters stand apart
+PAIRS = 2**20  # row-cluster distances computed at once
+APART = 0.4  # mean silhouette from which clusters count as well separated
 
 
 @dataclass(frozen=True)
 class Start:
     projections: list[np.ndarray]  # (l, K) float32 for each view
     labels: np.ndarray | None = None  # (n,) of the sample's rows
-    shares: np.ndarray | None = None  # (m,) ω_v, where not all views count the same
+    shares: np.ndarray | None = None  # (m,) ω_v, None if all are 1
 
 
 @dataclass(frozen=True)
 class Guide:
-    """What is known of the labels of the training rows beforehand."""
+    """Labels of the training rows that are known in advance."""
 
-    known: np.ndarray  # (n,) int32, -1 where nothing is: clusters begin there
-    held: np.ndarray  # (n,) int32, -1 where they are free: these stay
+    known: np.ndarray  # (n,) int32, first labels, -1 where unknown
+    held: np.ndarray  # (n,) int32, labels that must not change, -1 where free
 
 
 def random_rotation(n_from, n_to, rng):
@@ -52,7 +191,7 @@ def random_rotation(n_from, n_to, rng):
 
 
 def top_eigenvectors(A, count, rng):
-    """The largest eigenvalues of a symmetric matrix and their vectors; Lanczos where few are wanted."""
+    """The largest eigenvalues of a symmetric matrix and their vectors; by Lanczos if few are needed."""
     v0 = rng.standard_normal(len(A))
     if count < len(A) // 4:
         with suppress(ArpackError):  # a matrix of zeros, or no convergence
@@ -63,7 +202,7 @@ def top_eigenvectors(A, count, rng):
 def rotation_start(grams, K, rng):
     """Signs of the principal components of all views after a random rotation; G_v (l, l) for each view.
 
-    The rotation spreads the variance over all the bits; without it most bits carry noise.
+    The rotation spreads the variance over all bits. Without it most bits would carry noise.
     """
     components = [top_eigenvectors(G, min(K, len(G)), rng)[1] for G in grams]  # (l, k_v) each
     parts = side_by_side([V.shape[1] for V in components])
@@ -73,7 +212,7 @@ def rotation_start(grams, K, rng):
 
 @dataclass(frozen=True)
 class Consensus:
-    """How far the views of some rows agree."""
+    """Agreement between the views of some rows."""
 
     gram: np.ndarray  # (Σp, Σp) of the whitened views
     views: list[slice]  # of each view in it
@@ -82,8 +221,8 @@ class Consensus:
 
 
 def find_consensus(joint, views, n_rows, n_present, n_threads=1):
-    """From the joint Gram matrix of the embeddings of `n_rows` rows, of which n_present (m,) have each view, and the
-    slice of each view in it."""
+    """The consensus from the joint Gram matrix of the embeddings of `n_rows` rows and the slice of each view in it.
+    n_present (m,) is the number of rows that have each view."""
     own = [(joint[view, view], n_v) for view, n_v in zip(views, n_present, strict=True)]
     whiteners = list(in_order(lambda pair: whitener(*pair), own, n_threads))
     pairs = list(zip(views, whiteners, strict=True))
@@ -93,47 +232,48 @@ def find_consensus(joint, views, n_rows, n_present, n_threads=1):
 
 
 def consensus_start(blocks, rows, consensus, K, n_clusters, n_init, rng, guide=None):
-    """What the views agree on (MAXVAR generalised canonical correlation), and k-means on the angles in that space.
+    """The space on which the views agree (MAXVAR generalized canonical correlation), and k-means on the angles in that
+    space.
 
-    `rows` (n,) are the positions of those in `blocks` that are looked at. Where the plain views already fall into
-    clusters that stand apart, those are the labels, and the directions are the ones that tell them apart: views of such
-    data agree on everything, so agreement says nothing. A `guide` for all rows of `blocks` says where clusters begin.
+    `rows` (n,) are positions in `blocks`. If k-means on the plain views already finds well separated clusters, their
+    labels are used, and the directions are those that discriminate them: such views agree on everything, so agreement
+    carries no information. A `guide` for all rows of `blocks` gives labels to start from.
     """
     whiteners, shares = consensus.whiteners, consensus.shares
     labels = separate_clusters(PlainViews(blocks, rng), rows, shares, n_clusters, n_init, rng, guide)
     if labels is None:
         count = min(DIRECTIONS_PER_CLUSTER * n_clusters, MOST_DIRECTIONS)
         directions = agreed_directions(consensus.gram, consensus.views, whiteners, shares, count, rng)
-        Y = place(blocks, rows, directions)
-        labels = kmeans(on_the_sphere(Y), n_clusters, n_init, rng, blocks.n_threads, **guided(guide, rows))
+        Y = project(blocks, rows, directions)
+        labels = kmeans(on_the_sphere(Y), n_clusters, n_init, rng, blocks.n_threads, **kmeans_hints(guide, rows))
     else:
-        directions = telling_directions(blocks, rows, whiteners, labels, n_clusters)
+        directions = discriminating_directions(blocks, rows, whiteners, labels, n_clusters)
     rotation = random_rotation(directions[0].shape[1], K, rng)
     return Start([(T @ rotation).astype(np.float32) for T in directions], labels, shares)
 
 
-def guided(guide, rows):
-    """What k-means takes of a guide, for some rows."""
+def kmeans_hints(guide, rows):
+    """The guide for some rows, as arguments of `kmeans`."""
     return {} if guide is None else {"known": guide.known[rows], "held": guide.held[rows]}
 
 
 def whitener(gram, n_rows):
     """W (l, p) with WᵀGW close to I for the directions above the ridge, and close to 0 for those below it.
 
-    What is noise in a view is told better by more rows: the ridge falls with their number.
+    With more rows, noise is estimated better, so the ridge decreases with their number.
     """
-    w, U = np.linalg.eigh(gram)  # unlike SciPy's, it lets other threads work
+    w, U = np.linalg.eigh(gram)  # releases the GIL, unlike SciPy's
     w, U = np.maximum(w[-WHITENED:], 0), U[:, -WHITENED:]
     shrunk = w + min(RIDGE, RIDGE_ROWS / n_rows) * w.mean()
     return U / np.sqrt(np.where(shrunk > 0, shrunk, 1))
 
 
 def view_shares(gram, views, n_rows):
-    """How much each view may say, ω (m,) in (0, 1]: ½ for each of two copies, next to nothing for a useless view.
+    """Share of each view, ω (m,) in (0, 1]: ½ for each of two copies, close to 0 for a useless view.
 
-    After whitening, s_uv = ‖G_uv‖² / (‖G_uu‖ ‖G_vv‖) is the likeness of two views. Independent views of N rows have
-    tr(G_uu) tr(G_vv) / N instead of ‖G_uv‖² by chance; what is above that is agreement, of copies a quarter of it.
-    A view that agrees with none as much as a quarter of what the best pair does is heard less.
+    After whitening, s_uv = ‖G_uv‖² / (‖G_uu‖ ‖G_vv‖) is the similarity of two views. For independent views of N rows,
+    the expected ‖G_uv‖² is tr(G_uu) tr(G_vv) / N. The excess over that is agreement; for copies, a quarter of it
+    counts. A view whose best agreement is below a quarter of that of the best pair gets a smaller share.
     """
     squares = np.array([[(gram[a, b] ** 2).sum() for b in views] for a in views])
     size = np.sqrt(np.maximum(np.diag(squares), np.finfo(float).tiny))
@@ -158,54 +298,54 @@ def agreed_directions(gram, views, whiteners, shares, count, rng, exponent=AGREE
     return [W @ U[view] for W, view in zip(whiteners, views, strict=True)]
 
 
-def telling_directions(blocks, rows, whiteners, labels, n_clusters):
-    """The directions T_v (l, c) that predict the labels: ridge regression of the clusters' indicators on what is
-    whitened of each view."""
+def discriminating_directions(blocks, rows, whiteners, labels, n_clusters):
+    """The directions T_v (l, c) that predict the labels: ridge regression of cluster indicators on the whitened
+    views."""
     shares = np.bincount(labels, minlength=n_clusters) / len(labels)
     _, totals = blocks.run_some(partial(products_with_clusters, shares), rows, labels)
     return [W @ (W.T @ total) / len(whiteners) for W, total in zip(whiteners, totals, strict=True)]
 
 
 def products_with_clusters(shares, Zs, labels):
-    """Z_vᵀ times the indicators of the clusters, centred: (l, c) for each view."""
+    """Z_vᵀ times the centered cluster indicators: (l, c) for each view."""
     indicators = np.tile(-shares, (len(labels), 1))
     indicators[np.arange(len(labels)), labels] += 1
     return None, [Z.T @ indicators for Z in Zs]
 
 
-def place(blocks, rows, directions):
+def project(blocks, rows, directions):
     """Y = Σ_v Z_v T_v (n, k) float32 of some rows."""
-    return blocks.run_some(partial(placed, [T.astype(np.float32) for T in directions]), rows)[0]
+    return blocks.run_some(partial(project_block, [T.astype(np.float32) for T in directions]), rows)[0]
 
 
-def placed(directions, Zs):
+def project_block(directions, Zs):
     return sum(Z @ T for Z, T in zip(Zs, directions, strict=True)), []
 
 
 def on_the_sphere(Y):
-    """Rows of length 1, so that only angles count, as they do for codes."""
+    """Rows scaled to length 1, so that only angles matter, as for codes."""
     return Y / np.maximum(np.linalg.norm(Y, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 
 
-# ---- clusters that stand apart
+# ---- well separated clusters
 
 
 class PlainViews:
-    """The normalised rows of every view, wide ones randomly projected to 64 columns."""
+    """The normalized rows of every view. Wide views are randomly projected to 64 columns."""
 
     def __init__(self, blocks: Blocks, rng):
         self.blocks, self.n_threads = blocks, blocks.n_threads
         self.maps = [random_projection(e.width, rng) for e in blocks.embeddings]
 
     def __call__(self, rows):
-        """Of the rows at some sorted positions: a list of (n, ≤ 64) float32, NaN where missing."""
-        self.blocks.at_hand(rows)
+        """Rows at some sorted positions: a list of (n, ≤ 64) float32, NaN where missing."""
+        self.blocks.prefetch(rows)
         return list(in_order(lambda v: self.view(v, rows), range(len(self.maps)), self.n_threads))
 
     def view(self, v, rows):
         embedding, R, parts = self.blocks.embeddings[v], self.maps[v], []
         for some in row_ranges(len(rows), self.blocks.step):
-            X, missing = embedding.normalise(*self.blocks.raw(v, rows[some]))
+            X, missing = embedding.normalize(*self.blocks.raw(v, rows[some]))
             parts.append(X if R is None else X @ R)
             parts[-1][missing] = np.nan
             self.blocks.forget_pages(rows[some], [v])
@@ -213,12 +353,12 @@ class PlainViews:
 
 
 def random_projection(width, rng):
-    """(width, 64) float32, or None for a view that is narrow enough."""
+    """(width, 64) float32, or None if the view has at most 64 columns."""
     return rng.standard_normal((width, PLAIN_COLUMNS)).astype(np.float32) if width > PLAIN_COLUMNS else None
 
 
 def balanced(plain, shares):
-    """Views scaled to the same mean square, times their share."""
+    """Factors that scale the views to the same mean square, times their shares."""
     there = [X[~np.isnan(X[:, 0])] for X in plain]
     sizes = [squares(X).mean(dtype=np.float64) if len(X) else 0.0 for X in there]
     return [
@@ -228,16 +368,16 @@ def balanced(plain, shares):
 
 
 def plain_sample(n_clusters, n_rows):
-    """How many of so many rows decide whether clusters stand apart."""
+    """Number of rows, out of `n_rows`, that decide whether clusters are well separated."""
     return min(n_rows, max(PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER * n_clusters))
 
 
 def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng, guide=None):
-    """Labels (n,) of the rows by k-means on the plain views, if the clusters stand apart; else None.
+    """Labels (n,) of the rows by k-means on the plain views if the clusters are well separated, else None.
 
-    They do where the mean of (b - a)/max(a, b), a and b the distances to the own and to the second nearest mean (the
-    simplified silhouette), is at least `APART` on average over the views. Rows without some view have no say in it.
-    Few rough fits are tried first: where these are far from it, more would not help.
+    The criterion is the simplified silhouette: the mean of (b - a)/max(a, b), a and b the distances to the own and to
+    the second nearest mean. It must be at least `APART` on average over the views. Rows that lack a view are left out.
+    A few rough fits are tried first; if their silhouette is far below the threshold, more fits would not help.
     """
     wanted = plain_sample(n_clusters, len(rows))
     some = rows if len(rows) == wanted else np.sort(rng.choice(rows, wanted, replace=False))
@@ -248,7 +388,7 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng, guide=
     scales = balanced(plain, shares)
     plain = [scale * X[complete] for scale, X in zip(scales, plain, strict=True)]
     for fits, rounds, enough in ((min(n_init, FEW_SEEDINGS), FEW_ROUNDS, 0.5 * APART), (n_init, ITER, APART)):
-        hints = guided(guide, some[complete])
+        hints = kmeans_hints(guide, some[complete])
         found = kmeans(np.hstack(plain), n_clusters, fits, rng, plain_views.n_threads, rounds, **hints)
         if len(np.unique(found)) < n_clusters:
             return None
@@ -257,7 +397,7 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng, guide=
         if np.average(apart, weights=shares) < enough:
             return None
     labels = np.empty(len(rows), np.int64)
-    plain_views.blocks.at_hand(rows)
+    plain_views.blocks.prefetch(rows)
     for block in row_ranges(len(rows), max(64, PAIRS // n_clusters)):
         distances = np.zeros((block.stop - block.start, n_clusters), np.float32)
         for v, (scale, C) in enumerate(zip(scales, means, strict=True)):
@@ -267,7 +407,7 @@ def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng, guide=
 
 
 def silhouette(X, means, labels):
-    """The simplified silhouette of each row, averaged."""
+    """Mean simplified silhouette of the rows."""
     total = 0.0
     for block in row_ranges(len(X), max(64, PAIRS // len(means))):
         distances = squared_distances(X[block], means)

@@ -14,10 +14,10 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 # ---- projections
 
 
-def regularised_factor(gram, ridge, variance_reward):
+def regularized_factor(gram, ridge, variance_reward):
     """Cholesky factor of (1 - λ2/N) G + λ1 I.
 
-    Where rounding outweighs λ1 the ridge grows until the factor exists.
+    If rounding makes the matrix indefinite, the ridge grows until the factor exists.
     """
     A = (1 - variance_reward) * gram
     diagonal = np.einsum("ii->i", A)
@@ -35,7 +35,7 @@ def shared_projection(grams, ZtBs, weights, ridge, variance_reward):
     """P_S = ((1-λ2/N) Σ w_v G_v + λ1 Σ w_v I)⁻¹ Σ w_v Z_vᵀB_S    [eq. 12]"""
     G = sum(w * G_v for w, G_v in zip(weights, grams, strict=True))
     ZtB = sum(w * ZtB_v for w, ZtB_v in zip(weights, ZtBs, strict=True))
-    return cho_solve(regularised_factor(G, ridge * sum(weights), variance_reward), ZtB)  # (l, K_S)
+    return cho_solve(regularized_factor(G, ridge * sum(weights), variance_reward), ZtB)  # (l, K_S)
 
 
 def individual_projection(gram_factor, ZtB):
@@ -47,9 +47,9 @@ def individual_projection(gram_factor, ZtB):
 
 
 def vote(Zs, Ps, weights):
-    """R = Σ w_v Z_v P_v / max w, what the views say of each bit    [eq. 18, first term]
+    """R = Σ w_v Z_v P_v / max w, the vote of the views on each bit    [eq. 18, first term]
 
-    Only its sign counts; divided by the largest weight, it stays within float32 whatever the exponent r.
+    Only its sign matters. Division by the largest weight keeps it within float32 for any exponent r.
     """
     scaled = (weights / weights.max()).astype(np.float32)
     R = Zs[0] @ (scaled[0] * Ps[0])
@@ -59,7 +59,7 @@ def vote(Zs, Ps, weights):
 
 
 def centroid_pull(Q, d, coupling):
-    """λ3 Q D; the row of its cluster is added to what the views say of a sample    [eq. 18, second term]"""
+    """λ3 Q D; the row of its cluster is added to the vote of the views on a sample    [eq. 18, second term]"""
     return coupling * Q * d  # (c, K)
 
 
@@ -68,7 +68,7 @@ def centroid_pull(Q, d, coupling):
 
 @dataclass(frozen=True)
 class Frobenius:
-    """Σ_k d_k ‖u_k‖² with fixed bit weights: the variant HSIC-F, and plain Hamming distance where d = 1."""
+    """Σ_k d_k ‖u_k‖² with fixed bit weights: the variant HSIC-F, and plain Hamming distance if d = 1."""
 
     bit_weights: np.ndarray  # (K,)
 
@@ -81,7 +81,7 @@ class Frobenius:
 
 @dataclass(frozen=True)
 class L21:
-    """Σ_k ‖u_k‖₂, one norm per bit, minimised by reweighting; +1 under the root keeps d finite    [eq. 9]"""
+    """Σ_k ‖u_k‖₂, one norm per bit, minimized by reweighting; +1 under the root keeps d finite    [eq. 9]"""
 
     def weights(self, squared):
         """d_k = 1 / (2 ‖u_k‖)"""
@@ -104,9 +104,9 @@ def centroid_loss(Q, S, d, balance):
 def centroids(Q, S, d, balance):
     """The Q in ±1 with the lowest L, by the proximal step Q ← sgn(Q - ∇L/η) with the best η    [eq. 20-21]
 
-    Before the step, Q is the majority of each cluster (a bit without one keeps its sign), the minimum where ν = 0. A
-    smaller η flips more of the bits that outnumber the others, those with the weakest majority first. One sort tries
-    every η at once, and the best one gives the exact minimum: no other Q with the same sum has a lower L.
+    Before the step, Q is the majority of each cluster (a tied bit keeps its sign), the minimum if ν = 0. A smaller η
+    flips more of the bits in surplus, those with the weakest majority first. One sort tries every η at once, and the
+    best one gives the exact minimum: no other Q with the same sum has a lower L.
     """
     pull = 2 * (S * d)  # (c, K), the linear part of -∇L
     Q = np.where(pull == 0, Q, np.where(pull > 0, 1, -1)).astype(np.int8)
@@ -127,7 +127,7 @@ def centroids(Q, S, d, balance):
 
 
 def projection_cost(gram, P, ridge, variance_reward):
-    """(1 - λ2/N) ‖ZP‖² + λ1 ‖P‖²: the part of h that the codes have no share in."""
+    """(1 - λ2/N) ‖ZP‖² + λ1 ‖P‖²: the part of h that does not depend on the codes."""
     return (1 - variance_reward) * np.einsum("ij,ij->", P, gram @ P) + ridge * np.einsum("ij,ij->", P, P)
 
 

@@ -8,36 +8,35 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.embedding import basis_rows, fit_embedding, normalisation, principal_basis
 from bitmosaic.errors import InvalidDataError
+from bitmosaic.io.threads import in_order, row_ranges, single_threaded_blas
 from bitmosaic.solver.clustering import refine
-from bitmosaic.solver.constrained import best_seeding, finished, under
-from bitmosaic.solver.how_many import ClusterCounts, how_many, most_clusters
-from bitmosaic.solver.keeping import NOTHING_KEPT
-from bitmosaic.solver.loop import Settings, encode, learn
+from bitmosaic.solver.constrained.clustering import best_seeding, with_final_sizes, with_rules
+from bitmosaic.solver.embedding import basis_rows, fit_embedding, normalization, principal_basis
+from bitmosaic.solver.loop import NO_CHECKPOINT, Settings, encode, learn
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
+from bitmosaic.solver.n_clusters import ClusterCounts, estimate_n_clusters, most_clusters
 from bitmosaic.solver.scan import SMALLEST_SPREAD, rows_per_block
 from bitmosaic.solver.start import Guide, consensus_start, find_consensus, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
-from bitmosaic.threads import in_order, row_ranges, single_threaded_blas
 from bitmosaic.views import exact_dtype, read_rows
 
-PROBES = 2048  # rows from which the kernel width is taken
-REACH = 0.99  # of the probes have an anchor within the kernel width
+PROBES = 2048  # rows that determine the kernel width
+REACH = 0.99  # fraction of the probes with an anchor within the kernel width
 ROWS_PER_ANCHOR = 5  # at least, for the consensus start
-START_ROWS, START_ROWS_PER_CLUSTER = 20_000, 50  # on which the start's k-means runs
-FELT_COUPLING = 0.15  # of what all the views together say
+START_ROWS, START_ROWS_PER_CLUSTER = 20_000, 50  # rows for the k-means of the start
+AUTO_COUPLING = 0.15  # fraction of the total vote of the views
 PAPER_COUPLING = 1e-5
 CLUSTER_ITER, FINAL_ITER = 10, 50  # rounds of centroids and assignment, in each iteration and on all codes
-ROUND_WORK, FINAL_WORK = 2000, 5000  # rounds × clusters: many clusters have fewer rounds
+ROUND_WORK, FINAL_WORK = 2000, 5000  # rounds × clusters: fewer rounds for many clusters
 
 
 @dataclass(frozen=True)
 class Options:
-    """The estimator's parameters, checked and in plain numbers."""
+    """The checked parameters of the estimator, as plain numbers."""
 
-    n_clusters: int | None  # None: to be found
+    n_clusters: int | None  # None: estimated
     n_bits: int
     n_anchors: int
     shared_ratio: float
@@ -51,7 +50,7 @@ class Options:
     joint: bool
     ridge: float
     variance_reward: float
-    coupling: float | None  # None: in proportion to the views
+    coupling: float | None  # None: proportional to the vote of the views
     balance: float
     view_exponent: float
     max_iter: int
@@ -74,29 +73,29 @@ class Trained:
     history: list[tuple[int, str, float]]
     n_iter: int
     converged: bool
-    counts: ClusterCounts | None  # where the number of clusters was to be found
+    counts: ClusterCounts | None  # if the number of clusters was estimated
 
 
-def train(data, options, rng, report: Callable[..., None], keeper=NOTHING_KEPT, rules=None, known=None):
-    """Learn from views, which are LocalData or the like. `report` is told, in words, how far the work is, and how many
-    steps were done if it is more than one.
+def train(data, options, rng, report: Callable[..., None], checkpoint=NO_CHECKPOINT, rules=None, known=None):
+    """Learn from views, given as LocalData or a class with the same interface. `report` receives a progress message,
+    and the number of steps done if more than one.
 
-    `keeper` is given what another process would need to go on, and may have it of an earlier one. `rules` are obeyed by
-    the labels of all rows; `known` (n,) are labels from which clusters begin, -1 where there is none.
+    `checkpoint` saves what another process needs to resume, and may provide such a state. Labels of all rows satisfy
+    `rules`. `known` (n,) are labels to start from, -1 where unknown.
     """
     with single_threaded_blas():
-        return _train(data, options, rng, report, keeper, rules, known)
+        return _train(data, options, rng, report, checkpoint, rules, known)
 
 
-def _train(data, o, rng, report, keeper, rules, known):
+def _train(data, o, rng, report, checkpoint, rules, known):
     n, n_views = data.n_rows, len(data.names)
-    needs = memory_needs(data.widths, o, n if data.client is None else 0, rules)
+    needs = memory_needs(data.widths, o, data.n_here, rules)
     n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
 
-    report(f"looking through {o.n_train} of {n} rows of {n_views} views")
+    report(f"scanning {o.n_train} of {n} rows of {n_views} views")
     rows = training_rows(n, o.n_train, rules, rng)
-    train_rules = None if rules is None else rules.among(rows)
-    guide = guide_of(train_rules, None if known is None else known[rows], len(rows))
+    train_rules = None if rules is None else rules.subset(rows)
+    guide = make_guide(train_rules, None if known is None else known[rows], len(rows))
     sample = data.sample(rows)
     facts = sample.scan(rows, n_threads, o.root)
     present = np.array([f.present for f in facts])  # (m, n_train)
@@ -104,19 +103,19 @@ def _train(data, o, rng, report, keeper, rules, known):
     for name, count in zip(data.names, n_present, strict=True):
         if count == 0 and len(rows) == n:
             raise InvalidDataError(
-                f"A view must have at least one row; every row of view {name!r} is NaN. Leave it out."
+                f"A view must have at least one row that is not NaN; view {name!r} has none. Remove the view."
             )
         if count == 0:
             raise InvalidDataError(
-                f"The training sample must hold some rows of every view; none of {len(rows)} has view {name!r}. "
-                "Raise train_size, or leave the view out."
+                f"The training sample must contain rows of every view; none of its {len(rows)} rows has view {name!r}. "
+                "Raise train_size or remove the view."
             )
 
     anchors = choose_anchors(present, o, rng)  # positions in `rows`, for each view
     warn_if_unlinked(present)
     warn_if_silent(data.names, facts, len(rows))
     probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
-    draw = int(rng.integers(2**31))  # the same for every view: a copy of a view must become a copy of its components
+    draw = int(rng.integers(2**31))  # one seed for all views: a copy of a view must get the same components
 
     basis = [basis_positions(p, d, o) for p, d in zip(present, data.widths, strict=True)]
     arrays = sample.arrays(rows[reduce(np.union1d, [probes, *anchors, *basis])])
@@ -134,7 +133,7 @@ def _train(data, o, rng, report, keeper, rules, known):
         f"embedding {len(rows)} training rows with {len(anchors[0])} anchors; "
         f"{blocks.n_cached} of {len(blocks)} blocks stay in memory"
     )
-    blocks.centre(n_present)
+    blocks.center(n_present)
 
     start_rows = np.sort(rng.choice(len(rows), needs.n_start, replace=False))
     counts = None
@@ -146,8 +145,8 @@ def _train(data, o, rng, report, keeper, rules, known):
     else:
         grams = blocks.grams()
     if o.n_clusters is None:
-        report("looking for the number of clusters")
-        counts = how_many(blocks, start_rows, consensus, rng)
+        report("estimating the number of clusters")
+        counts = estimate_n_clusters(blocks, start_rows, consensus, rng)
         o = replace(o, n_clusters=counts.chosen)
 
     report(f"{o.start} start")
@@ -162,19 +161,21 @@ def _train(data, o, rng, report, keeper, rules, known):
 
     def progress(iteration, objective, flips):
         if flips is None:
-            report(f"going on after iteration {iteration}/{o.max_iter}: objective {objective:.6g}", iteration)
+            report(f"resuming after iteration {iteration}/{o.max_iter}: objective {objective:.6g}", iteration)
             return
         report(f"iteration {iteration}/{o.max_iter}: objective {objective:.6g}, {flips:.2%} of the bits changed")
 
     first = None if known is None else guide.known
-    learned = learn(blocks, grams, n_present, start, start_rows, settings, rng, progress, keeper, train_rules, first)
+    learned = learn(
+        blocks, grams, n_present, start, start_rows, settings, rng, progress, checkpoint, train_rules, first
+    )
 
     report(f"encoding {n} rows")
     projections = [P.astype(np.float32) for P in learned.Ps]
     embeddings = blocks.embeddings
-    if len(rows) < n or sample is not data:  # what is in the cache is of no use any more
+    if len(rows) < n or sample is not data:  # the cached blocks cannot be reused
         blocks = data.blocks(embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
-    codes = encode(blocks, projections, learned.weights, keeper)
+    codes = encode(blocks, projections, learned.weights, checkpoint)
     clustering = final_clusters(partial(blocks.problem, codes), n, learned.clustering.Q, o, rng, rules, known)
     model = Model(embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
     return Trained(
@@ -191,31 +192,31 @@ def _train(data, o, rng, report, keeper, rules, known):
 
 
 def training_rows(n, n_train, rules, rng):
-    """Sorted rows to learn from. Those that rules speak of are among them, up to half of them all."""
+    """Sorted rows to learn from. Constrained rows make up at most half of them, if there are enough others."""
     if n_train == n:
         return np.arange(n)
-    if rules is None or not rules.bound.any():
+    if rules is None or not rules.constrained.any():
         return np.sort(rng.choice(n, n_train, replace=False))
-    bound = rules.bound
-    spoken_of, others = np.flatnonzero(bound), np.flatnonzero(~bound)
-    n_spoken_of = max(min(len(spoken_of), n_train // 2), n_train - len(others))
-    some = rng.choice(spoken_of, n_spoken_of, replace=False)
-    return np.sort(np.concatenate([some, rng.choice(others, n_train - n_spoken_of, replace=False)]))
+    constrained = rules.constrained
+    mentioned, others = np.flatnonzero(constrained), np.flatnonzero(~constrained)
+    n_mentioned = max(min(len(mentioned), n_train // 2), n_train - len(others))
+    some = rng.choice(mentioned, n_mentioned, replace=False)
+    return np.sort(np.concatenate([some, rng.choice(others, n_train - n_mentioned, replace=False)]))
 
 
-def guide_of(rules, known, n):
-    """What fixed rows and labels that are `known` (n,) say of n rows; None where they say nothing."""
+def make_guide(rules, known, n):
+    """Guide from fixed rows and `known` labels (n,) for n rows; None without both."""
     if rules is None and known is None:
         return None
     held, first = np.full((2, n), -1, np.int32)
     if rules is not None:
         held[rules.fixed_rows] = rules.fixed_labels
-        first = rules.first_labels()
+        first = rules.initial_labels()
     return Guide(first if known is None else np.where(held >= 0, held, known).astype(np.int32), held)
 
 
 def memory_needs(widths, o, n_rows, rules=None):
-    """What decides how much memory a fit of views with these columns takes; `n_rows` are clustered on this machine."""
+    """The memory needs of a fit of views with these widths; `n_rows` are clustered on this machine."""
     n_anchors = min(o.n_anchors, most_anchors(o, o.n_train))
     n_clusters = o.n_clusters or most_clusters(o.n_train)
     n_start = min(o.n_train, max(START_ROWS, START_ROWS_PER_CLUSTER * n_clusters))
@@ -227,8 +228,8 @@ def memory_needs(widths, o, n_rows, rules=None):
 def choose_anchors(present, o, rng):
     """Positions of the anchors of each view among the training rows.
 
-    The same images in every view, so that a shared projection means something; where too few images have all views,
-    each view draws its own, and there are no shared bits.
+    The same images in every view, so that a shared projection is meaningful. If too few images have all views, each
+    view draws its own anchors, and there are no shared bits.
     """
     complete = np.flatnonzero(present.all(0))
     wanted = min(o.n_anchors, most_anchors(o, present.shape[1]))
@@ -239,35 +240,36 @@ def choose_anchors(present, o, rng):
 
 
 def warn_if_unlinked(present):
-    """Views that no image has in common cannot be brought together."""
+    """Warn if no image has two views: such views cannot be combined."""
     if len(present) > 1 and present.sum(0).max() == 1:
         warnings.warn(
-            "No training image has more than one view, so nothing links the views: clusters of images that have "
-            "different views will not match.",
+            "No training image has more than one view, so nothing links the views: clusters of images with different "
+            "views will not match.",
             UserWarning,
             stacklevel=5,
         )
 
 
 def warn_if_silent(names, facts, n_rows):
-    """A view without any spread is harmless, and seldom what was meant."""
+    """Warn about views without spread. They are harmless, but probably a mistake."""
     silent = [name for name, f in zip(names, facts, strict=True) if f.constant.all()]
     if silent and n_rows > 1:
         warnings.warn(
-            f"A view that is the same for every image says nothing; in the {n_rows} rows looked at, so it is with "
-            f"{silent} (a spread below {SMALLEST_SPREAD:g} is none). Scale the values up, or leave the view out.",
+            f"Views {silent} are constant in the {n_rows} rows scanned and carry no information (a spread below "
+            f"{SMALLEST_SPREAD:g} counts as constant). Scale the values up or remove these views.",
             UserWarning,
             stacklevel=5,
         )
 
 
 def most_anchors(o, n_train):
-    """With too many anchors for the rows every view can reproduce any bit, and agreement means nothing."""
+    """Upper limit of anchors. With too many for the rows, every view can reproduce any bit, and agreement is
+    meaningless."""
     return max(n_train // ROWS_PER_ANCHOR, min(n_train, (o.n_clusters or 1) + 1)) if o.start == "consensus" else n_train
 
 
 def basis_positions(present, width, o):
-    """Of the training rows from which the components of a view are taken; none where it is not reduced."""
+    """Positions of the training rows that give the components of a view; none if it is not reduced."""
     if o.n_components is None or width <= o.n_components:
         return np.empty(0, np.int64)
     there = np.flatnonzero(present)
@@ -275,15 +277,15 @@ def basis_positions(present, width, o):
 
 
 def _embedding(array, facts, rows, basis, anchors, probes, o, damped, draw):
-    """The embedding of one view, not yet centred. A view with rows for a `basis` is reduced, and `damped`."""
+    """The embedding of one view, not yet centered. A view with rows for a `basis` is reduced, and `damped`."""
     constant = facts.constant
     spread = np.where(constant, 0, facts.variance)
     if o.standardize:
         factor = np.where(constant, 0, 1 / np.sqrt(np.where(constant, 1, spread)))
     else:
-        size = np.sqrt(spread.sum())  # the mean norm of a row becomes 1: γ follows, so only rounding is affected
+        size = np.sqrt(spread.sum())  # the mean norm of a row becomes 1; γ scales with it, so only rounding changes
         factor = np.where(constant, 0, 1 / size if size > 0 else 0)
-    plain = normalisation(facts.mean, factor.astype(np.float32), facts.root)
+    plain = normalization(facts.mean, factor.astype(np.float32), facts.root)
     dtype = exact_dtype(array)
 
     def blocks(positions):
@@ -293,7 +295,7 @@ def _embedding(array, facts, rows, basis, anchors, probes, o, damped, draw):
     if len(basis):
         X = np.empty((len(basis), array.shape[1]), np.float32)
         for raw, block in blocks(basis):
-            X[block] = plain.normalise(raw)[0]
+            X[block] = plain.normalize(raw)[0]
         plain = replace(plain, basis=principal_basis(X, o.n_components, draw, damped))
         del X
     own = np.searchsorted(anchors, probes).clip(max=len(anchors) - 1)
@@ -308,13 +310,13 @@ def _embedding(array, facts, rows, basis, anchors, probes, o, damped, draw):
 
 
 def loop_settings(o, n, anchors, shares):
-    """The paper's symbols for `n` training rows."""
+    """The settings in the symbols of the paper, for `n` training rows."""
     m = len(anchors)
     same_images = all(np.array_equal(a, anchors[0]) for a in anchors)
     norm = make_norm(o.norm, o.n_bits)
     coupling = o.coupling
-    if coupling is None and o.start == "consensus":  # λ3·d is a fixed share of what all views together can say
-        coupling = FELT_COUPLING * shares.sum() ** (1 - o.view_exponent) / typical_bit_weight(o.norm, n)
+    if coupling is None and o.start == "consensus":  # λ3·d is a fixed fraction of the largest total vote
+        coupling = AUTO_COUPLING * shares.sum() ** (1 - o.view_exponent) / typical_bit_weight(o.norm, n)
     elif coupling is None:
         coupling = PAPER_COUPLING
     return Settings(
@@ -339,20 +341,22 @@ def make_norm(name, n_bits):
 
 
 def typical_bit_weight(norm, n):
-    """d of a bit that is wrong for a quarter of n rows: what λ3 and ν are measured in."""
+    """d of a bit that is wrong in a quarter of n rows: the unit of λ3 and ν."""
     return 0.5 / np.sqrt(n) if norm == "l21" else 1.0
 
 
 def final_clusters(problem_with, n, Q, o, rng, rules=None, known=None):
-    """Clusters of all n codes: from the learned centroids Q on, or from the best seeding where none were learned.
+    """Clusters of all n codes: refined from the learned centroids Q, or from the best seeding if none were learned.
 
-    `problem_with(norm, balance)` is the problem of clustering them; labels obey the `rules`, and where none were
-    learned the clusters begin with the labels that are `known` (n,).
+    `problem_with(norm, balance)` returns the clustering problem. Labels satisfy `rules`. Without learned centroids,
+    clusters start from `known` labels (n,).
     """
-    problem = under(rules, problem_with(make_norm(o.norm, o.n_bits), o.balance * n * typical_bit_weight(o.norm, n)))
+    problem = with_rules(
+        rules, problem_with(make_norm(o.norm, o.n_bits), o.balance * n * typical_bit_weight(o.norm, n))
+    )
     rounds = max(5, min(FINAL_ITER, FINAL_WORK // o.n_clusters))
     if o.joint:
-        return finished(problem, refine(problem, Q, rounds))
+        return with_final_sizes(problem, refine(problem, Q, rounds))
     if known is not None:
-        known = guide_of(rules, known, n).known
-    return finished(problem, best_seeding(problem, o.n_clusters, o.n_init, rounds, rng, known))
+        known = make_guide(rules, known, n).known
+    return with_final_sizes(problem, best_seeding(problem, o.n_clusters, o.n_init, rounds, rng, known))

@@ -1,9 +1,8 @@
-"""Views: named, row-aligned matrices of the same samples, read in chunks from arrays or files."""
+"""Views: named matrices with one row per sample, read in blocks of rows from arrays or files."""
 
-from bitmosaic.views.core import Rows, Views, exact_dtype, forget_pages, read_rows
-from bitmosaic.views.door import as_views
-from bitmosaic.views.folder import read_digests, views_fingerprint
-from bitmosaic.views.readers import read_views
+from bitmosaic.views.folder import read_content_hashes, views_signature
+from bitmosaic.views.open import as_views, read_views
+from bitmosaic.views.views import Rows, Views, exact_dtype, forget_pages, read_rows
 from bitmosaic.views.writer import write_views
 
 __all__ = [
@@ -12,9 +11,9 @@ __all__ = [
     "as_views",
     "exact_dtype",
     "forget_pages",
-    "read_digests",
+    "read_content_hashes",
     "read_rows",
     "read_views",
-    "views_fingerprint",
+    "views_signature",
     "write_views",
 ]

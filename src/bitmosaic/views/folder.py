@@ -1,5 +1,13 @@
-"""A views folder: one <view>.npy per view as memory maps, manifest.json, and where they are known labels.npy,
-paths.jsonl and digests.npy; or Parquet parts.
+"""A views folder, read as memory maps.
+
+<view>.npy         one matrix per view, a row per sample
+manifest.json      format, number of rows, and the views with shapes and types; written last
+labels.npy         true labels, if known
+paths.jsonl        one JSON string per line: the path of each sample, if known
+digests.npy        (n, 16) uint8, the content hash of each image, if the views were extracted from images
+extraction.json    how the views were extracted, if they were: source, extractors and image size
+
+A folder of .npy files without a manifest is a views folder, too.
 """
 
 import hashlib
@@ -11,34 +19,31 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError
-from bitmosaic.npy import load_npy, open_npy
-from bitmosaic.reading import read_json, read_lines
-from bitmosaic.views import parts
-from bitmosaic.views.core import Views
+from bitmosaic.io.read import load_npy, open_npy, read_json, read_lines
+from bitmosaic.views.views import Views
 
 MANIFEST, LABELS, PATHS, DIGESTS = "manifest.json", "labels.npy", "paths.jsonl", "digests.npy"
-DIGEST_BYTES = 16  # among a hundred million pictures, two that differ share a digest with a chance of 1e-23
-_AGAIN = (  # right for a folder of one's own as for one inside a run
-    "Copy it again from where it was made; if there is no copy, make the views, or the run they belong to, anew in "
+CONTENT_HASH_BYTES = 16  # the same as in bitmosaic.images.hashes
+_AGAIN = (  # the folder may be inside a run
+    "Copy it again from where it was made; if there is no copy, create the views, or the run they belong to, again in "
     "another folder."
 )
-EXTRACTION = "extraction.json"  # how the views were made of pictures, where they were
+RECIPE = "extraction.json"
 FORMAT, VERSION = "bitmosaic-views", 1
-# No separators, no leading dot, no trailing dot or space.
 _LONGEST_PATH = 2**20  # bytes of a line
-_PLAIN_NAME = re.compile(r"[\w-](?:[\w .-]*[\w-])?")
+_PLAIN_NAME = re.compile(r"[\w-](?:[\w .-]*[\w-])?")  # no separators, no leading dot, no trailing dot or space
 
 
 def is_plain_name(name: Any) -> bool:
-    """Whether it names a file inside a folder, on every system: letters, digits, _ . - and spaces."""
+    """Whether it is a valid file name on every system: letters, digits, _ . - and spaces."""
     return isinstance(name, str) and _PLAIN_NAME.fullmatch(name) is not None and len(name.encode()) <= 200
 
 
-def views_fingerprint(path: Path) -> str:
-    """A hash over what tells, without reading them, that the views in a folder or file have changed."""
+def views_signature(path: Path) -> str:
+    """A hash of names, sizes and times of the files of views. It changes when the views are written again."""
     files = [path]
     if path.is_dir():
-        files = [*path.glob("*.npy"), *path.glob("parts/*"), path / MANIFEST, path / PATHS]
+        files = [*path.glob("*.npy"), path / MANIFEST, path / PATHS]
     facts = [
         (str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns)
         for file in sorted(files)
@@ -48,30 +53,26 @@ def views_fingerprint(path: Path) -> str:
 
 
 def read_folder(folder: Path, bare: bool = False) -> Views:
-    """With a manifest, what it lists and in its order; without one, every .npy by name, but for labels and digests.
+    """Views in the order of the manifest. Without a manifest: all .npy files by name, except labels and digests.
 
-    `bare`: labels and paths, which take memory, are not read.
+    `bare` leaves out labels and paths, which take memory.
     """
     if (folder / MANIFEST).exists():
-        manifest = _read_manifest(folder / MANIFEST)
-        read = parts.read_parts if manifest["format"] == parts.FORMAT else _read_listed
-        return read(folder, manifest, bare)
-    if (folder / EXTRACTION).exists():  # what else is in it is no view
-        raise FileFormatError(f"A views folder that was extracted has a manifest.json; {folder} has lost it. {_AGAIN}")
+        return _read_listed(folder, _read_manifest(folder / MANIFEST), bare)
+    if (folder / RECIPE).exists():  # an extraction always writes a manifest
+        raise FileFormatError(f"Extracted views have a manifest.json; {folder} has lost it. {_AGAIN}")
     files = sorted(file for file in folder.glob("*.npy") if not file.name.startswith("."))
     views = [file for file in files if file.name not in (LABELS, DIGESTS)]
-    views = views or [file for file in files if file.name == DIGESTS]  # alone, it is somebody's matrix
+    views = views or [file for file in files if file.name == DIGESTS]  # alone, it is a view
     if not views:
-        raise FileFormatError(
-            f"A views folder holds one .npy file for each view; {folder} holds none. Is it the right folder?"
-        )
+        raise FileFormatError(f"A views folder holds one .npy file per view; {folder} holds none. Check the path.")
     labels = load_npy(folder / LABELS) if not bare and (folder / LABELS).exists() else None
     paths = _read_paths(folder / PATHS) if not bare and (folder / PATHS).exists() else None
     return Views(tuple(file.stem for file in views), tuple(open_matrix(file) for file in views), labels, paths)
 
 
 def open_matrix(path: Path) -> np.memmap:
-    """The matrix in a .npy file as a memory map, read-only."""
+    """The matrix in a .npy file as a read-only memory map."""
     array = open_npy(path)
     if array.ndim != 2:
         raise FileFormatError(
@@ -87,19 +88,21 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         raise
     except (ValueError, OSError) as error:
         raise FileFormatError(f"{path} is not a whole JSON file ({error}). Extract the views again.") from error
-    if not isinstance(manifest, dict) or manifest.get("format") not in (FORMAT, parts.FORMAT):
-        raise FileFormatError(f"The format in {path} must be {FORMAT!r}, and is not. Is it the right folder?")
-    version, known = manifest.get("version"), VERSION if manifest["format"] == FORMAT else parts.VERSION
-    if version != known:
-        raise FileFormatError(f"{path} must be of version {known}; got {version!r}. Update bitmosaic.")
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise FileFormatError(
+            f"The format in {path} must be {FORMAT!r}. Check the path. "
+            "Parquet parts written by Dask workers of version 0.1.0 must be extracted again."
+        )
+    if (version := manifest.get("version")) != VERSION:
+        raise FileFormatError(f"{path} must have version {VERSION}; got {version!r}. Update bitmosaic.")
     entries = manifest.get("views")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise FileFormatError(f"{path} must list at least one view under 'views'. Extract the views again.")
-    for entry in entries if manifest["format"] == FORMAT else ():
+    for entry in entries:
         if not is_plain_name(entry.get("file")):
             raise FileFormatError(
-                f"{path} may list only plain names of files beside it; got {entry.get('file')!r}. "
-                "Was it changed by hand? Extract the views again."
+                f"{path} may list only plain file names of its own folder; got {entry.get('file')!r}. "
+                "Extract the views again."
             )
     return manifest
 
@@ -111,7 +114,7 @@ def _read_listed(folder: Path, manifest: dict[str, Any], bare: bool) -> Views:
         listed = [entry.get("shape"), entry.get("dtype"), manifest.get("n_rows")]
         if listed != [list(array.shape), array.dtype.str, array.shape[0]]:
             raise FileFormatError(
-                f"{folder / entry['file']} must be as the manifest lists it, {entry.get('shape')} "
+                f"{folder / entry['file']} must match the manifest, which lists {entry.get('shape')} "
                 f"{entry.get('dtype')} of {manifest.get('n_rows')} rows; it is {list(array.shape)} "
                 f"{array.dtype.str}. Extract the views again."
             )
@@ -121,23 +124,21 @@ def _read_listed(folder: Path, manifest: dict[str, Any], bare: bool) -> Views:
     return Views(tuple(entry.get("name") for entry in manifest["views"]), tuple(arrays), labels, paths)
 
 
-def read_digests(folder: Path) -> np.ndarray | None:
-    """(n, 16) uint8 of the content of each picture of a views folder as a memory map; None where they were not kept."""
+def read_content_hashes(folder: Path) -> np.ndarray | None:
+    """The content hash of each image of a views folder, (n, 16) uint8 as a memory map. None if it has none."""
     if not (folder / MANIFEST).exists():
         return None
     manifest, path = _read_manifest(folder / MANIFEST), folder / DIGESTS
-    if not manifest.get("digests", path.exists() and (folder / EXTRACTION).exists()):  # old manifests do not tell
+    if not manifest.get("digests", path.exists() and (folder / RECIPE).exists()):  # early manifests lack the key
         return None
     if not path.exists():
+        raise FileFormatError(f"{path} must be there because manifest.json lists it; it is missing. {_AGAIN}")
+    hashes, shape = open_npy(path), (manifest.get("n_rows"), CONTENT_HASH_BYTES)
+    if hashes.dtype != np.uint8 or hashes.shape != shape:
         raise FileFormatError(
-            f"{path} must be there, as manifest.json lists it, and is not: pictures are known again by it. {_AGAIN}"
+            f"{path} must hold uint8 of shape {shape}; it holds {hashes.dtype} of shape {hashes.shape}. {_AGAIN}"
         )
-    digests, shape = open_npy(path), (manifest.get("n_rows"), DIGEST_BYTES)
-    if digests.dtype != np.uint8 or digests.shape != shape:
-        raise FileFormatError(
-            f"{path} must hold uint8 of shape {shape}; it holds {digests.dtype} of {digests.shape}. {_AGAIN}"
-        )
-    return digests
+    return hashes
 
 
 def _read_paths(path: Path) -> tuple[str, ...]:
@@ -146,7 +147,26 @@ def _read_paths(path: Path) -> tuple[str, ...]:
     except FileFormatError:
         raise
     except (ValueError, OSError, RecursionError) as error:
-        raise FileFormatError(f"{path} must hold one JSON string a line ({error}). Write it again.") from error
+        raise FileFormatError(f"{path} must hold one JSON string per line ({error}). Write it again.") from error
     if not all(isinstance(item, str) for item in paths):
-        raise FileFormatError(f"{path} must hold one JSON string a line; some are no strings. Write it again.")
+        raise FileFormatError(
+            f"{path} must hold one JSON string per line; some lines hold other values. Write it again."
+        )
     return paths
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """How the views of a folder were extracted: the source, the views with their options, the image size."""
+    try:
+        recipe = read_json(path)
+        if not all(isinstance(view["name"] + view["extractor"], str) for view in recipe["views"]):
+            raise ValueError("a view has no name")
+        if not all(isinstance(view["options"].get("path", ""), str) for view in recipe["views"]):
+            raise ValueError("a model path is not a string")
+        if type(recipe["max_side"]) is not int or not 0 < recipe["max_side"] < 2**16:
+            raise ValueError("max_side must be an integer from 1 to 65535")
+        return recipe
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileFormatError(
+            f"{path} cannot be read ({error}). Copy it again, or extract into another folder."
+        ) from error

@@ -1,6 +1,5 @@
-"""Every method that HSIC was compared with, and two that came after: one file each, one interface.
+"""The methods that HSIC was compared with in the paper, and two later ones, with one interface.
 
-from bitmosaic.bench.baselines import make
 labels = make("LSC-K", n_clusters=10, random_state=0).fit_predict(views)
 """
 
@@ -15,8 +14,8 @@ SINGLE_VIEW = {
     "k-means++": "kmeans:KMeansPlusPlus",
     "k-medoids": "kmedoids:KMedoids",
     "Ak-kmeans": "approximate_kernel_kmeans:ApproximateKernelKMeans",
-    "Nyström": "nystroem_spectral:NystroemSpectral",
-    "Nyström-features": "nystroem_features:NystroemFeatures",
+    "Nyström": "nystroem:NystroemSpectral",
+    "Nyström-features": "nystroem:NystroemFeatures",
     "NMF": "nmf:NMF",
     "LSC-K": "lsck:LSCK",
 }
@@ -31,7 +30,7 @@ MULTI_VIEW = {
 }
 BINARY = {
     "ITQ+bk-means": "itq:ITQ",
-    "CKM": "ckm:CKM",
+    "CKM": "binary:CKM",
     "BMVC": "bmvc:BMVC",
     "HSIC-TS": "hsic:HSICTS",
     "HSIC-F": "hsic:HSICF",
@@ -45,17 +44,19 @@ __all__ = ["BINARY", "METHODS", "MULTI_VIEW", "SINGLE_VIEW", "Baseline", "make",
 
 
 def method_class(name: str) -> type[Baseline]:
-    """The class of a method; its module is imported only now."""
+    """The class of a method. Its module is imported on demand."""
     if not isinstance(name, str) or name not in METHODS:
-        raise ParameterError(f"Methods are {', '.join(METHODS)}; got {name!r}.")
+        raise ParameterError(f"Unknown method {name!r}; the methods are {', '.join(METHODS)}.")
     module, _, called = METHODS[name].partition(":")
     return getattr(import_module(f"{__name__}.{module}"), called)
 
 
 def make(name: str, n_clusters: int, *, random_state: int | None = None, **settings) -> Baseline:
-    """A method by its name in the paper's tables."""
+    """Create a method by its name in the paper's tables."""
     chosen = method_class(name)
     known = [field.name for field in fields(chosen) if field.init and field.name not in ("n_clusters", "random_state")]
     if unknown := [setting for setting in settings if setting not in known]:
-        raise ParameterError(f"Settings of {name} are {', '.join(known) or 'none'}; got {unknown[0]!r}.")
+        raise ParameterError(
+            f"Unknown setting {unknown[0]!r} of {name}; its settings are {', '.join(known) or 'none'}."
+        )
     return chosen(n_clusters, random_state=random_state, **settings)

@@ -1,4 +1,4 @@
-"""What all baselines have in common: views in, labels out."""
+"""Common interface of all baselines: views in, labels out."""
 
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -14,9 +14,9 @@ from bitmosaic.views import Views, as_views, read_rows
 class Baseline:
     """A clustering method of the literature: `Method(n_clusters, random_state=0).fit_predict(views)`.
 
-    Views are what `HSIC.fit` takes, without missing values: a list of (n, d_v) arrays, a dict, one array, or a path.
-    Subclasses say how columns are scaled and write `cluster`; iterative ones leave what their objective was after
-    each iteration in `objective_`; some leave the bytes of what they keep (data, centroids, projection) in `sizes_`.
+    Views are those of `HSIC.fit`, without missing values: a list of (n, d_v) arrays, a dict, one array, or a path.
+    Subclasses set the scaling of columns and implement `cluster`. Iterative ones store the objective after each
+    iteration in `objective_`. Some store the bytes of data, centroids and projection in `sizes_`.
     """
 
     n_clusters: int
@@ -39,7 +39,7 @@ class Baseline:
     def check_numbers(self) -> None:
         for name, value, least in (("n_clusters", self.n_clusters, 1), ("random_state", self.random_state or 0, 0)):
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-                raise ParameterError(f"{name} must be a whole number from {least} on; got {value!r}.")
+                raise ParameterError(f"{name} must be an integer of at least {least}; got {value!r}.")
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         """Scaled float32 views -> labels."""
@@ -51,16 +51,16 @@ class Baseline:
             X = read_rows(rows, slice(0, views.n_rows))
             if not np.isfinite(X).all():
                 raise InvalidDataError(
-                    f"{type(self).__name__} needs all views of all rows; view {name!r} has missing or infinite values. "
+                    f"{type(self).__name__} needs complete views; view {name!r} has missing or infinite values. "
                     "Leave those rows out, or use HSIC."
                 )
             arrays.append(SCALINGS[self.scaling](X))
         return arrays
 
 
-def standardised(X: np.ndarray) -> np.ndarray:
+def standardized(X: np.ndarray) -> np.ndarray:
     """Columns with mean 0 and variance 1; constant columns become 0."""
-    constant = X.max(axis=0) == X.min(axis=0)  # whose mean rounding can miss
+    constant = X.max(axis=0) == X.min(axis=0)  # their computed mean may have a rounding error
     X = X - X.mean(axis=0)
     X[:, constant] = 0
     X /= np.maximum(np.sqrt(np.einsum("ij,ij->j", X, X) / len(X)), np.finfo(np.float32).tiny)
@@ -68,20 +68,29 @@ def standardised(X: np.ndarray) -> np.ndarray:
 
 
 def nonnegative(X: np.ndarray) -> np.ndarray:
-    """Columns between 0 and 1: shifted only where there are negative values."""
+    """Columns between 0 and 1; shifted only if they have negative values."""
     X = X - np.minimum(X.min(axis=0), 0)
     X /= np.maximum(X.max(axis=0), np.finfo(np.float32).tiny)
     return X
 
 
-SCALINGS = {"standard": standardised, "nonnegative": nonnegative}
+SCALINGS = {"standard": standardized, "nonnegative": nonnegative}
 
 
 def concatenated(views: list[np.ndarray]) -> np.ndarray:
-    """All views side by side, as methods for one view take them: (n, Σ d_v)."""
+    """All views side by side, the input of methods for one view: (n, Σ d_v)."""
     return views[0] if len(views) == 1 else np.hstack(views)
 
 
 def integer_seed(rng: np.random.Generator) -> int:
-    """For libraries that take an integer."""
+    """An integer seed, for libraries that need one."""
     return int(rng.integers(2**31))
+
+
+def onto_simplex(Y: np.ndarray) -> np.ndarray:
+    """Project rows onto the simplex (nonnegative, sum 1): max(y - θ, 0), θ from the sorted values."""
+    descending = np.sort(Y, axis=1)[:, ::-1]
+    excess = np.cumsum(descending, axis=1) - 1
+    counts = np.count_nonzero(descending * np.arange(1, Y.shape[1] + 1, dtype=Y.dtype) > excess, axis=1)
+    theta = excess[np.arange(len(Y)), counts - 1] / counts.astype(Y.dtype)
+    return np.maximum(Y - theta[:, None], 0)

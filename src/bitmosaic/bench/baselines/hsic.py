@@ -1,11 +1,11 @@
-"""HSIC and the variants that it was compared with, behind the interface of the baselines."""
+"""HSIC and its variants from the paper, with the interface of the baselines."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-import bitmosaic.hsic
+import bitmosaic.estimators.hsic
 from bitmosaic.bench.baselines.base import Baseline
 
 
@@ -14,11 +14,11 @@ class HSIC(Baseline):
     """HSIC: Z. Zhang, L. Liu, J. Qin, F. Zhu, F. Shen, Y. Xu, L. Shao, H. T. Shen, "Highly-economized multi-view binary
     compression for scalable image clustering", ECCV, 2018.
 
-    `bitmosaic.hsic.HSIC` with its defaults, whose deviations docs/math.md lists. Views are handed over as they are: it
-    scales columns itself, reads memory maps in blocks, and takes rows that lack views.
+    `bitmosaic.HSIC` with its defaults; docs/math.md lists its deviations. Views are passed unchanged: it scales columns
+    itself, reads memory maps in blocks, and accepts rows with missing views.
 
     After a fit: `codes_`, packed; `objective_`; and `sizes_`, bytes of the codes ("data"), packed centroids, projection
-    matrices, and of all else that turns a new image into a code and a cluster ("encoder": normalisation, components,
+    matrices, and of everything else needed to encode and assign a new image ("encoder": normalization, components,
     anchors, weights).
     """
 
@@ -39,8 +39,8 @@ class HSIC(Baseline):
         self.objective_ = [float(value) for _, step, value in model.objective_history_ if step == "α"]
         return model.labels_
 
-    def estimator(self) -> bitmosaic.hsic.HSIC:
-        return bitmosaic.hsic.HSIC(self.n_clusters, **self.changes)
+    def estimator(self) -> bitmosaic.estimators.hsic.HSIC:
+        return bitmosaic.estimators.hsic.HSIC(self.n_clusters, **self.changes)
 
 
 class HSICTS(HSIC):
@@ -50,13 +50,13 @@ class HSICTS(HSIC):
 
 
 class HSICF(HSIC):
-    """HSIC-F: codes are compared with centroids by plain squares, the Frobenius norm."""
+    """HSIC-F: codes are compared with centroids in the Frobenius norm."""
 
     changes: ClassVar[dict[str, Any]] = {"norm": "frobenius"}
 
 
 class HSICU(HSIC):
-    """HSIC-U: neither codes nor centroids are rewarded for balanced bits."""
+    """HSIC-U: without the terms for balanced bits of codes and centroids."""
 
     changes: ClassVar[dict[str, Any]] = {"balance": 0, "variance_reward": 0}
 
@@ -64,12 +64,12 @@ class HSICU(HSIC):
 class HSICPaper(HSIC):
     """HSIC with exactly the settings of the paper, instead of our defaults."""
 
-    def estimator(self) -> bitmosaic.hsic.HSIC:
-        return bitmosaic.hsic.HSIC.paper(self.n_clusters)
+    def estimator(self) -> bitmosaic.estimators.hsic.HSIC:
+        return bitmosaic.estimators.hsic.HSIC.paper(self.n_clusters)
 
 
-def sizes(model: bitmosaic.hsic.HSIC) -> dict[str, int]:
-    """Bytes of what a fit leaves behind, by what it is for."""
+def sizes(model: bitmosaic.estimators.hsic.HSIC) -> dict[str, int]:
+    """Bytes of a fitted model, by purpose."""
     arrays, _ = model._model.to_arrays()
     centroids = arrays.pop("centers").nbytes
     projection = sum(arrays.pop(name).nbytes for name in list(arrays) if name.endswith(".projection"))

@@ -1,4 +1,4 @@
-// The server's answers: JSON, or a Problem with one sentence to show.
+// Requests to the server: the JSON of the answer, or a Problem with a message to show.
 
 const token = document.querySelector('meta[name="token"]').content;
 const { key } = document.body.dataset;
@@ -11,7 +11,7 @@ class Problem extends Error {
 }
 
 export const thumbUrl = (row) => `/thumb/${row}?k=${encodeURIComponent(key)}`;
-export const imageUrl = (row) => `/image/${row}?k=${encodeURIComponent(key)}`;
+export const largeUrl = (row) => `/large/${row}?k=${encodeURIComponent(key)}`;
 
 export async function get(path, signal) {
   return (await ask(path, { signal })).body;
@@ -22,7 +22,7 @@ export async function post(path, body) {
   return (await ask(path, { method: "POST", headers, body: JSON.stringify(body) })).body;
 }
 
-/** Ask again every half second while the server is still computing (202); `progress` gets {stage, done, total}. */
+/** Repeat the request every half second while the server is computing (202); `progress` gets {stage, done, total}. */
 export async function poll(path, progress, signal) {
   for (;;) {
     const { status, body } = await ask(path, { signal });
@@ -38,9 +38,9 @@ async function ask(path, options) {
     response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, "The explorer does not answer. Is “bitmosaic explore” still running?");
+    throw new Problem(0, "No answer from the explorer. Is “bitmosaic explore” still running?");
   }
   const body = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Problem(response.status, body.error || `The explorer answered ${response.status}.`);
+  if (!response.ok) throw new Problem(response.status, body.error || `The explorer answered with status ${response.status}.`);
   return { status: response.status, body };
 }

@@ -1,13 +1,13 @@
-// The clusters as cards: central pictures as a mosaic, the name and the numbers. Cards are made as one scrolls.
+// Clusters as cards: a mosaic of central images, name, size and purity. Cards are created while scrolling.
 
 import { el, whenNear } from "./dom.js";
 import { thumb } from "./thumbs.js";
-import { bits, clusterTitle, count, percent } from "./words.js";
+import { bits, clusterTitle, count, percent } from "./format.js";
 
-const PICTURES = 8;
+const IMAGES = 8;
 const BATCH = 60;
 
-/** `onchoose` gets the chosen clusters whenever they change. */
+/** `onchoose` gets the selected clusters whenever they change. */
 export function cardGrid(onchoose) {
   const element = el("section.cards", { "aria-label": "Clusters" });
   const made = new Map(); // number -> card
@@ -44,7 +44,7 @@ export function cardGrid(onchoose) {
 function majority({ label, purity }) {
   return el(
     "p.majority",
-    { title: `The most common label: ${label}` },
+    { title: `Most frequent label: ${label}` },
     el("span.label", {}, label),
     el("span.purity", { "aria-hidden": true }, el("span", { style: { width: `${100 * purity}%` } })),
     el("span", {}, percent(purity)),
@@ -53,12 +53,12 @@ function majority({ label, purity }) {
 
 function card(cluster, choose) {
   const title = clusterTitle(cluster);
-  const box = el("input", { type: "checkbox", "aria-label": `Choose ${title}` });
+  const box = el("input", { type: "checkbox", "aria-label": `Select ${title}` });
   const element = el(
     "article.card",
     { testid: "card", data: { cluster: cluster.number } },
-    el("div.mosaic", {}, cluster.central.slice(0, PICTURES).map((row) => thumb({ row, cluster }, { lazy: true }))),
-    el("label.pick", { title: "Choose (x)" }, box),
+    el("div.mosaic", {}, cluster.central.slice(0, IMAGES).map((row) => thumb({ row, cluster }, { lazy: true }))),
+    el("label.pick", { title: "Select (x)" }, box),
     el(
       "div.card-text",
       {},
@@ -68,8 +68,8 @@ function card(cluster, choose) {
         el("a", { href: `/cluster/${cluster.number}`, title }, title),
         cluster.name && el("small", {}, `#${cluster.number}`),
       ),
-      el("p.size", {}, count(cluster.size, "picture")),
-      el("p.tightness", {}, `${bits(cluster.tightness)} off center`),
+      el("p.size", {}, count(cluster.size, "image")),
+      el("p.tightness", {}, `${bits(cluster.tightness)} from center`),
       cluster.label !== null && majority(cluster),
     ),
   );

@@ -1,12 +1,12 @@
-// Small charts: bars, the histogram of distances, and a code as a barcode.
+// Small charts: bars, the histogram of distances, the barcode of a code.
 
 import { el, svg } from "./dom.js";
-import { bits, count, tidy } from "./words.js";
+import { bits, count, tidy } from "./format.js";
 
 /** A chart with its heading. */
 export const panel = (title, content) => el("section.panel", {}, el("h2", {}, title), content);
 
-/** Bars below each other: [{label, share (0…1), text, href?, note?, rank?: main or less}]; `lines`: one line each. */
+/** A list of bars: [{label, share (0…1), text, href?, note?, rank?: main or less}]; `lines`: one line per bar. */
 export function bars(items, { lines = false } = {}) {
   return el(lines ? "ul.bars.lines" : "ul.bars", {}, items.map(bar));
 }
@@ -24,7 +24,7 @@ function bar({ label, share, text, href, note, rank }) {
   );
 }
 
-/** How far the pictures are from their center; drawn anew for each width, so that its text keeps its size. */
+/** Distances of the images from the center. Redrawn when the width changes, so that the text keeps its size. */
 export function histogram(distances) {
   const box = el("div.histogram", { testid: "histogram" });
   const draw = () => box.clientWidth && box.replaceChildren(drawHistogram(distances, box.clientWidth));
@@ -48,7 +48,7 @@ function drawHistogram({ edges, counts }, width) {
         width: Math.max(0.5, x(edges[i + 1]) - x(edges[i]) - 1),
         height: y(0) - y(n),
       },
-      svg("title", {}, `${tidy(edges[i])} to ${bits(edges[i + 1])}: ${count(n, "picture")}`),
+      svg("title", {}, `${tidy(edges[i])} to ${bits(edges[i + 1])}: ${count(n, "image")}`),
     ),
   );
   const across = ticks(low, high, 6).map((value) =>
@@ -58,12 +58,12 @@ function drawHistogram({ edges, counts }, width) {
     svg("line", { class: "rule", x1: left, x2: width - 8, y1: y(value), y2: y(value) }),
     svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, short(value)),
   ]);
-  const caption = svg("text", { x: (left + width) / 2, y: height - 3, "text-anchor": "middle" }, "bits off the center");
-  const label = `Distances from ${bits(low)} to ${bits(high)}; at most ${count(most, "picture")} in a column.`;
+  const caption = svg("text", { x: (left + width) / 2, y: height - 3, "text-anchor": "middle" }, "distance from center (bits)");
+  const label = `Distances from ${bits(low)} to ${bits(high)}; at most ${count(most, "image")} in a column.`;
   return svg("svg", { width, height, role: "img", "aria-label": label }, ...upward, ...columns, ...across, caption);
 }
 
-/** Round numbers between two others, about `wanted` of them. */
+/** About `wanted` round numbers from `low` to `high`. */
 function ticks(low, high, wanted) {
   const rough = (high - low) / wanted || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -74,7 +74,7 @@ function ticks(low, high, wanted) {
 
 const short = (number) => (number < 1000 ? String(number) : `${tidy(number / 1000)}k`);
 
-/** A code of hexadecimal bytes: a dark line for each 1. The first bit is the highest of the first byte. */
+/** A hexadecimal code as lines, one per 1 bit. The first bit is the highest of the first byte. */
 export function barcode(hex, nBits) {
   const bitsOf = (digit) => [8, 4, 2, 1].map((place) => (parseInt(digit, 16) & place ? 1 : 0));
   const values = [...hex].flatMap(bitsOf).slice(0, nBits);

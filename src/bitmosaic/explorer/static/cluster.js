@@ -1,25 +1,25 @@
-// A cluster: its name and numbers, the clusters nearest to it, and all its pictures from the center outwards.
+// The cluster page: name, size, charts, the nearest clusters, and all images by distance from the center.
 
 import { get } from "./api.js";
 import { bars, histogram, panel } from "./charts.js";
 import { el } from "./dom.js";
 import { merge, rename } from "./edits.js";
 import { bind } from "./keys.js";
-import { Pages } from "./pages.js";
-import { galleryPanel } from "./panel.js";
+import { PagedList } from "./paged_list.js";
+import { galleryPanel } from "./gallery_panel.js";
 import { thumb } from "./thumbs.js";
-import { bits, clusterTitle, count, percent, tidy } from "./words.js";
+import { bits, clusterTitle, count, percent, tidy } from "./format.js";
 
 const PAGE = 300;
 const LONGEST_NAME = 120;
-const PICTURES_FIRST = 400; // ms before the views are asked, which keeps the server busy
+const VIEWS_DELAY = 400; // ms; the single views take the server some time, so images are loaded first
 
 export async function show({ run, signal }) {
   const number = Number(location.pathname.split("/").pop());
   const [cluster, { name }] = await Promise.all([get(`/api/cluster/${number}`, signal), run]);
   document.title = `${clusterTitle(cluster)} · ${name}`;
   return [
-    el("div.page-head", {}, heading(cluster), el("p.muted", {}, numbers(cluster))),
+    el("div.page-head", {}, heading(cluster), el("p.muted", {}, summary(cluster))),
     el(
       "div.cluster-page",
       {},
@@ -30,26 +30,26 @@ export async function show({ run, signal }) {
         el("h2", {}, "Nearest clusters"),
         el("div.nearest-list", {}, cluster.nearest.map((other) => nearby(cluster, other))),
       ),
-      pictures(cluster, signal),
+      images(cluster, signal),
     ),
   ];
 }
 
-function numbers(cluster) {
+function summary(cluster) {
   const label = cluster.label !== null ? `mostly ${cluster.label} (${percent(cluster.purity)})` : null;
   const number = cluster.name ? `cluster ${cluster.number}` : null;
   return [
     number,
-    count(cluster.size, "picture"),
+    count(cluster.size, "image"),
     label,
-    `${bits(cluster.tightness)} off center on average`,
+    `${bits(cluster.tightness)} from center on average`,
     cluster.edited && "edited",
   ].filter(Boolean).join(" · ");
 }
 
-// ---- its name
+// ---- name
 
-let editName = () => {}; // opens the form of the page as it is shown now, which a failed edit may have built anew
+let editName = () => {}; // opens the form of the current page, which is built again after a failed edit
 
 function heading(cluster) {
   const title = clusterTitle(cluster);
@@ -98,13 +98,13 @@ function renameForm(cluster, typed, cancel) {
   );
 }
 
-// ---- its charts
+// ---- charts
 
 function charts(cluster, signal) {
-  const views = el("div", { testid: "views" }, el("p.muted", {}, "Asking each view…"));
+  const views = el("div", { testid: "views" }, el("p.muted", {}, "Evaluating each view…"));
   fillViews(views, cluster.number, signal);
-  const panels = [panel("Distances", histogram(cluster.histogram)), panel("What each view alone says", views)];
-  if (cluster.labels.length) panels.push(panel("True labels inside", labels(cluster)));
+  const panels = [panel("Distances", histogram(cluster.histogram)), panel("Clustering by one view alone", views)];
+  if (cluster.labels.length) panels.push(panel("True labels", labels(cluster)));
   return panels;
 }
 
@@ -117,21 +117,21 @@ function labels({ labels: inside, size }) {
 
 async function fillViews(box, number, signal) {
   try {
-    await new Promise((resolve) => setTimeout(resolve, PICTURES_FIRST));
+    await new Promise((resolve) => setTimeout(resolve, VIEWS_DELAY));
     const { views, sampled } = await get(`/api/cluster/${number}/views`, signal);
     const items = views.map(({ view, share, other }) => ({
       label: view,
       share,
-      text: `${percent(share)} here`,
-      note: other && `${percent(other.share)} to ${clusterTitle(other)}`,
+      text: `${percent(share)} in this cluster`,
+      note: other && `${percent(other.share)} in ${clusterTitle(other)}`,
     }));
-    box.replaceChildren(bars(items), el("p.muted.small", {}, `Asked for ${count(sampled, "picture")}.`));
+    box.replaceChildren(bars(items), el("p.muted.small", {}, `Measured on ${count(sampled, "image")} of this cluster.`));
   } catch (problem) {
     if (problem.name !== "AbortError") box.replaceChildren(el("p.muted", { role: "alert" }, problem.message));
   }
 }
 
-// ---- the clusters near it
+// ---- nearest clusters
 
 function nearby(cluster, other) {
   const title = clusterTitle(other);
@@ -158,9 +158,9 @@ function nearby(cluster, other) {
   );
 }
 
-// ---- its pictures
+// ---- images
 
-function pictures(cluster, signal) {
+function images(cluster, signal) {
   const load = async (start, n) => {
     const page = await get(`/api/cluster/${cluster.number}/rows?start=${start}&count=${n}`, signal);
     return page.rows.map((row, i) =>
@@ -168,11 +168,11 @@ function pictures(cluster, signal) {
     );
   };
   const from = cluster.outliers_from;
-  const outliers = `Outliers: ${count(cluster.size - from, "picture")} far from the center`;
+  const outliers = `${count(cluster.size - from, "outlier")}, farthest from the center`;
   return galleryPanel({
-    title: "Pictures",
-    note: "most central first",
-    list: new Pages(load, PAGE, cluster.size),
+    title: "Images",
+    note: "closest to the center first",
+    list: new PagedList(load, PAGE, cluster.size),
     sections: [
       { from: 0, to: from, title: null },
       { from, to: cluster.size, title: outliers },

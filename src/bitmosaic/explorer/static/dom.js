@@ -1,4 +1,4 @@
-// Building elements. Data only ever becomes text nodes and properties, never markup.
+// Functions to build elements. Data becomes text nodes and properties, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -12,7 +12,7 @@ export function el(tag, props = {}, ...children) {
   return node;
 }
 
-/** The same for SVG, whose properties are all attributes. */
+/** The same for SVG, which has attributes only. */
 export function svg(tag, attributes = {}, ...children) {
   const node = document.createElementNS(SVG, tag);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
@@ -32,7 +32,7 @@ const observer = new IntersectionObserver(
   { rootMargin: "400px" },
 );
 
-/** Call `action` once, when the element comes near the screen. */
+/** Call `action` once, when the element is near the visible part of the page. */
 export function whenNear(node, action) {
   waiting.set(node, action);
   observer.observe(node);

@@ -1,18 +1,18 @@
-// A grid of square tiles of any length: only the rows near the screen are in the DOM.
+// A grid of square tiles. Only the rows near the visible part of the page are in the DOM.
 
 import { el } from "./dom.js";
 import { altText, thumb } from "./thumbs.js";
 
 const GAP = 4;
 const HEADING = 44; // px, of a section with a title
-const ROOMY = 120; // px, of tiles with the long badge
-const TALLEST = 15_000_000; // px; browsers draw nothing below about that, and nobody scrolls so far
-const SETTLE = 50; // ms of rest before pages are fetched, so that dragging the scroll bar does not fetch them all
+const LONG_BADGE = 120; // px, the smallest tile with a long badge
+const MAX_HEIGHT = 15_000_000; // px; browsers cannot draw much taller pages
+const SETTLE = 50; // ms without scrolling before pages are fetched, so that dragging the scroll bar does not fetch all of them
 
 export class Gallery {
   /**
-   * list: Pages · sections: [{from, to, title}] · badge: picture -> [text, more text for large tiles]
-   * onselect: called when `selected` (Map row -> picture) changes · signal: ends the gallery
+   * list: PagedList · sections: [{from, to, title}] · badge: image -> [text, more text for large tiles]
+   * onselect: called when `selected` (Map row -> image) changes · signal: ends the gallery
    */
   constructor({ list, sections, badge, onselect, size, signal }) {
     Object.assign(this, { list, badge, onselect, size });
@@ -45,8 +45,8 @@ export class Gallery {
     if (this.element.getBoundingClientRect().top < 0) scrollBy(0, this.#place(middle).y - before);
   }
 
-  choose(pictures) {
-    this.selected = new Map(pictures.map((picture) => [picture.row, picture]));
+  choose(images) {
+    this.selected = new Map(images.map((image) => [image.row, image]));
     this.#marksChanged();
   }
 
@@ -62,9 +62,9 @@ export class Gallery {
       section.top = y + (section.title ? HEADING : 0);
       y = section.top + Math.ceil((section.to - section.from) / this.columns) * (this.side + GAP);
     }
-    this.element.classList.toggle("cramped", this.side < ROOMY);
+    this.element.classList.toggle("cramped", this.side < LONG_BADGE);
     this.element.style.setProperty("--side", `${this.side}px`);
-    this.element.style.height = `${Math.min(y, TALLEST)}px`;
+    this.element.style.height = `${Math.min(y, MAX_HEIGHT)}px`;
     const titles = this.sections.filter((section) => section.title && section.to > section.from);
     this.element.replaceChildren(
       ...titles.map((section) =>
@@ -82,7 +82,7 @@ export class Gallery {
     return { x: column * (this.side + GAP), y: section.top + line * (this.side + GAP) };
   }
 
-  /** The first index of the line at a height of the grid. */
+  /** The first index of the line at this y coordinate. */
   #indexAt(y) {
     let found = 0;
     for (const { from, to, top } of this.sections) {
@@ -119,7 +119,7 @@ export class Gallery {
   }
 
   #drop(index, tile) {
-    tile.querySelector("img")?.removeAttribute("src"); // gives up a download that nobody waits for
+    tile.querySelector("img")?.removeAttribute("src"); // cancels the download
     tile.remove();
     this.tiles.delete(index);
   }
@@ -140,21 +140,21 @@ export class Gallery {
   }
 
   #fillTile(tile, index) {
-    const picture = this.list.at(index);
-    if (!picture) return;
-    tile.dataset.row = picture.row;
+    const image = this.list.at(index);
+    if (!image) return;
+    tile.dataset.row = image.row;
     tile.dataset.testid = "tile";
-    const [text, more] = this.badge(picture);
+    const [text, more] = this.badge(image);
     tile.append(
       el(
         "a",
-        { href: `/picture/${picture.row}`, title: picture.path ?? "", tabIndex: index === this.anchor ? 0 : -1 },
-        thumb(picture),
+        { href: `/image/${image.row}`, title: image.path ?? "", tabIndex: index === this.anchor ? 0 : -1 },
+        thumb(image),
       ),
-      el("button.check", { type: "button", tabIndex: -1, "aria-label": `Select ${altText(picture)}` }, "✓"),
+      el("button.check", { type: "button", tabIndex: -1, "aria-label": `Select ${altText(image)}` }, "✓"),
       el("span.badge", {}, text, more && el("span.more", {}, ` · ${more}`)),
     );
-    this.#mark(tile, picture.row);
+    this.#mark(tile, image.row);
   }
 
   #mark(tile, row) {
@@ -163,7 +163,7 @@ export class Gallery {
     tile.querySelector(".check").setAttribute("aria-pressed", chosen);
   }
 
-  // ---- choosing
+  // ---- selection
 
   #click(event) {
     const tile = event.target.closest(".tile");
@@ -177,15 +177,15 @@ export class Gallery {
   }
 
   #toggle(index) {
-    const picture = this.list.at(index);
-    if (!this.selected.delete(picture.row)) this.selected.set(picture.row, picture);
+    const image = this.list.at(index);
+    if (!this.selected.delete(image.row)) this.selected.set(image.row, image);
     this.#focusable(index);
     this.#marksChanged();
   }
 
   async #chooseTo(index) {
     const [first, last] = [this.anchor, index].sort((a, b) => a - b);
-    for (const picture of await this.list.between(first, last)) this.selected.set(picture.row, picture);
+    for (const image of await this.list.between(first, last)) this.selected.set(image.row, image);
     this.#focusable(index);
     this.#marksChanged();
   }
@@ -207,7 +207,7 @@ export class Gallery {
     event.preventDefault();
   }
 
-  /** From the picture in focus to another, or to the one that was in focus last. */
+  /** Move the focus from the focused image to another one, or to the image that had the focus last. */
   step(by) {
     const tile = document.activeElement?.closest(".tile");
     return this.element.isConnected && this.#goTo(tile ? Number(tile.dataset.index) + by : this.anchor);
@@ -223,7 +223,7 @@ export class Gallery {
     this.tiles.get(index)?.querySelector("a")?.focus({ preventScroll: true });
   }
 
-  /** One tile at a time is in the tab order. */
+  /** Only one tile is in the tab order. */
   #focusable(index) {
     this.tiles.get(this.anchor)?.querySelector("a")?.setAttribute("tabindex", -1);
     this.anchor = index;

@@ -1,4 +1,4 @@
-// Keyboard: pages bind keys with words, and the help dialog lists whatever is bound.
+// Keyboard shortcuts: pages bind keys with a description, and the help dialog lists all of them.
 
 import { el } from "./dom.js";
 
@@ -7,13 +7,13 @@ const bound = new Map();
 const notes = new Map();
 let prefix = "";
 
-/** `keys` do the same; "g o" is g, then o. An action that returns false leaves the key to the browser. */
+/** All `keys` run `action`; "g o" is g, then o. If the action returns false, the browser handles the key. */
 export function bind(keys, words, action) {
   for (const key of keys) bound.set(key, action);
   notes.set(words, keys);
 }
 
-/** Keys that an element handles itself, for the help only. */
+/** List keys in the help that are handled elsewhere. */
 export function mention(keys, words) {
   notes.set(words, keys);
 }
@@ -43,11 +43,11 @@ export function showHelp() {
   );
   const dialog = el(
     "dialog.help",
-    { testid: "help", "aria-label": "Keyboard", onclose: () => dialog.remove() },
+    { testid: "help", "aria-label": "Keyboard shortcuts", onclose: () => dialog.remove() },
     el(
       "form.dialog-head",
       { method: "dialog" },
-      el("h2", {}, "Keyboard"),
+      el("h2", {}, "Keyboard shortcuts"),
       el("button.quiet", { "aria-label": "Close" }, "×"),
     ),
     el("dl.keys", {}, rows),

@@ -1,16 +1,17 @@
-// Near-duplicates as groups, outliers as a gallery.
+// The near-duplicates page (groups) and the outliers page (a gallery).
 
 import { get, poll } from "./api.js";
 import { el, whenNear } from "./dom.js";
-import { say } from "./message.js";
-import { Pages } from "./pages.js";
-import { galleryPanel } from "./panel.js";
+import { showMessage } from "./message.js";
+import { PagedList } from "./paged_list.js";
+import { galleryPanel } from "./gallery_panel.js";
 import { progressLine } from "./progress.js";
 import { linkedThumb } from "./thumbs.js";
-import { bits, clusterTitle, count, whole } from "./words.js";
+import { bits, clusterTitle, count, whole } from "./format.js";
 
 const GROUPS = 50;
 const OUTLIERS = 200;
+const COMPARED = { features: "codes", both: "perceptual hashes or codes" }; // otherwise perceptual hashes
 
 export async function show({ page, run, signal }) {
   const [{ clusters }] = await Promise.all([get("/api/clusters", signal), run]);
@@ -23,16 +24,22 @@ const head = (title, note) => el("div.page-head", {}, el("h1", {}, title), el("p
 // ---- near-duplicates
 
 async function duplicates(names, signal) {
-  const progress = progressLine(document.getElementById("main"));
+  const note = "The other pages can be used meanwhile.";
+  const progress = progressLine(document.getElementById("main"), "Finding near-duplicates", note);
   const first = await poll(`/api/duplicates?start=0&count=${GROUPS}`, progress.show, signal);
   const list = el("div.groups", { testid: "groups" });
   addGroups(list, first, names, signal);
-  const found = first.total ? count(first.total, "group") : "No groups";
-  const note = `${found} of pictures that are almost the same: codes at most ${bits(first.radius)} apart`;
-  return [head("Near-duplicates", note), list];
+  return [head("Near-duplicates", summary(first)), list];
 }
 
-/** Append a page of groups; the next is fetched when the end of the list comes near. */
+function summary({ total, by, radius }) {
+  const compared = COMPARED[by] ?? "perceptual hashes";
+  const rule = `Images belong together if their ${compared} differ in at most ${bits(radius)}.`;
+  if (!total) return `No groups found. ${rule}`;
+  return `${count(total, "group")}. ${rule} The first image of a group is the one to keep; others show their distance from it.`;
+}
+
+/** Append a page of groups. The next page is fetched when the end of the list is near the visible part. */
 function addGroups(list, { groups, total }, names, signal) {
   list.append(...groups.map((one) => group(one, names)));
   if (list.children.length >= total || !groups.length) return;
@@ -45,7 +52,7 @@ function addGroups(list, { groups, total }, names, signal) {
         signal,
       );
     } catch (problem) {
-      if (problem.name !== "AbortError") say(problem.message, { error: true });
+      if (problem.name !== "AbortError") showMessage(problem.message, { error: true });
     }
   });
 }
@@ -65,13 +72,13 @@ function group({ rows, distances, paths, clusters, labels, size }, names) {
     el(
       "p.group-head",
       {},
-      el("strong", {}, count(size, "picture")),
+      el("strong", {}, count(size, "image")),
       " in ",
       places.flatMap((place, i) => (i ? [", ", place] : [place])),
       different && el("span.flag", {}, "different labels"),
     ),
     el("div.group-shots", {}, shots),
-    size > rows.length && el("p.muted.small", {}, `The first ${whole(rows.length)} are shown.`),
+    size > rows.length && el("p.muted.small", {}, `Showing the first ${whole(rows.length)}.`),
   );
 }
 
@@ -79,7 +86,7 @@ function group({ rows, distances, paths, clusters, labels, size }, names) {
 
 async function outliers(names, signal) {
   const fetchPage = async (start, n) => get(`/api/outliers?start=${start}&count=${n}`, signal);
-  const asPictures = (page) =>
+  const asImages = (page) =>
     page.rows.map((row, i) =>
       ({
         row,
@@ -90,14 +97,14 @@ async function outliers(names, signal) {
       }),
     );
   const first = await fetchPage(0, OUTLIERS);
-  const list = new Pages(
-    async (start, n) => asPictures(start === 0 ? first : await fetchPage(start, n)),
+  const list = new PagedList(
+    async (start, n) => asImages(start === 0 ? first : await fetchPage(start, n)),
     OUTLIERS,
     first.total,
   );
   const gallery = galleryPanel({
-    title: "Pictures",
-    note: "farthest first; the number is the score",
+    title: "Images",
+    note: "highest score first",
     list,
     badge: ({ score, cluster }) => [score.toFixed(2), clusterTitle(cluster)],
     signal,
@@ -106,7 +113,7 @@ async function outliers(names, signal) {
   return [
     head(
       "Outliers",
-      `${whole(first.total)} pictures by how far they are from the center of their cluster, compared with the others in it`,
+      `${whole(first.total)} images, those farthest from their cluster center first. The score compares the distance with the other images of the cluster.`,
     ),
     gallery,
   ];

@@ -1,30 +1,30 @@
-// Every page: the header, its keys, and the page's own module, shown at the start and again after each edit.
+// Shared by all pages: the header, keyboard shortcuts, and loading the module of the page, also after each edit.
 
 import { get } from "./api.js";
 import { el } from "./dom.js";
-import { afterEdits, follow, undo } from "./edits.js";
+import { afterEdits, setEditState, undo } from "./edits.js";
 import { bind, showHelp } from "./keys.js";
-import { failure, sayWhatWasKept } from "./message.js";
-import { expectPictures } from "./thumbs.js";
+import { failure, showStoredMessage } from "./message.js";
+import { expectImages } from "./thumbs.js";
 
-const LOOKS = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" };
+const THEMES = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" };
 
 const { page, module: pageModule } = document.body.dataset;
 const main = document.getElementById("main");
 let showing = new AbortController();
 
-/** Show the page with fresh data; what an earlier showing still listens to or waits for is given up. */
+/** Show the page with current data. Requests and listeners of the previous call are aborted. */
 async function show() {
   showing.abort();
   showing = new AbortController();
   const { signal } = showing;
   const run = get("/api/run", signal).then(fillHeader);
-  run.catch(() => {}); // whoever awaits it is told; a page that is left before that has nobody
+  run.catch(() => {}); // the page module handles the error; this avoids an unhandled rejection after an abort
   try {
     const module = await import(`./${pageModule}.js`);
     const content = await module.show({ page, run, signal });
     signal.throwIfAborted();
-    main.style.minHeight = `${main.offsetHeight}px`; // keeps the place scrolled to until a gallery has its height
+    main.style.minHeight = `${main.offsetHeight}px`; // keeps the scroll position until a gallery has its height
     main.replaceChildren(...banner(await run), ...content);
     afterLayout(() => (main.style.minHeight = ""));
   } catch (problem) {
@@ -32,14 +32,14 @@ async function show() {
   }
 }
 
-/** Galleries get their height in the next frame. */
+/** Call `action` after galleries got their height in the next frame. */
 function afterLayout(action) {
   requestAnimationFrame(() => requestAnimationFrame(action));
 }
 
 function fillHeader(run) {
-  follow(run.edits);
-  expectPictures(run);
+  setEditState(run.edits);
+  expectImages(run);
   document.getElementById("undo-what").textContent = run.edits.last ? `: ${run.edits.last}` : "";
   const button = document.getElementById("undo");
   button.disabled = !run.edits.last;
@@ -49,22 +49,22 @@ function fillHeader(run) {
 
 function banner(run) {
   if (run.pictures) return [];
-  const words = "The pictures themselves are not there, so their names stand in for them. Everything else works.";
+  const words = "The images were not found, so their file names are shown instead. Start the explorer with --source to show them.";
   return [el("p.banner", { role: "note" }, words)];
 }
 
-function setLook(look) {
-  document.documentElement.dataset.look = look;
-  const button = document.getElementById("look");
-  button.textContent = LOOKS[look];
-  button.title = `Look: ${look}. Click for the next.`;
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  const button = document.getElementById("theme");
+  button.textContent = THEMES[theme];
+  button.title = `Theme: ${theme}. Click to change.`;
 }
 
-function nextLook() {
-  const names = Object.keys(LOOKS);
-  const look = names[(names.indexOf(document.documentElement.dataset.look) + 1) % names.length];
-  localStorage.setItem("look", look);
-  setLook(look);
+function nextTheme() {
+  const names = Object.keys(THEMES);
+  const theme = names[(names.indexOf(document.documentElement.dataset.theme) + 1) % names.length];
+  localStorage.setItem("theme", theme);
+  setTheme(theme);
 }
 
 function wireHeader() {
@@ -73,14 +73,14 @@ function wireHeader() {
   const menu = document.querySelector(".menu");
   document.addEventListener("click", (event) => menu.open && !menu.contains(event.target) && (menu.open = false));
   document.getElementById("undo").addEventListener("click", undo);
-  document.getElementById("look").addEventListener("click", nextLook);
+  document.getElementById("theme").addEventListener("click", nextTheme);
   document.getElementById("keys").addEventListener("click", showHelp);
-  setLook(document.documentElement.dataset.look);
+  setTheme(document.documentElement.dataset.theme);
 }
 
 function bindKeys() {
   const go = (path) => () => void (location.href = path);
-  bind(["?"], "This help", showHelp);
+  bind(["?"], "Show this help", showHelp);
   bind(["u"], "Undo the last edit", () => void (document.getElementById("undo").disabled || undo()));
   bind(["g o"], "Go to the overview", go("/"));
   bind(["g m"], "Go to the map", go("/map"));
@@ -88,19 +88,19 @@ function bindKeys() {
   bind(["g l"], "Go to the outliers", go("/outliers"));
 }
 
-/** A page that is built by scripts has to find its own way back to where it was scrolled. */
-function keepPlace() {
-  const place = `scroll ${location.pathname}`;
-  addEventListener("pagehide", () => sessionStorage.setItem(place, scrollY));
+/** Restore the scroll position after going back: the browser cannot, since scripts build the page. */
+function keepScrollPosition() {
+  const key = `scroll ${location.pathname}`;
+  addEventListener("pagehide", () => sessionStorage.setItem(key, scrollY));
   addEventListener("pageshow", (event) => event.persisted && show());
   const back = performance.getEntriesByType("navigation")[0]?.type === "back_forward";
-  return () => back && afterLayout(() => scrollTo(0, Number(sessionStorage.getItem(place))));
+  return () => back && afterLayout(() => scrollTo(0, Number(sessionStorage.getItem(key))));
 }
 
 wireHeader();
 bindKeys();
 afterEdits(show);
-const returnToPlace = keepPlace();
+const restoreScrollPosition = keepScrollPosition();
 await show();
-returnToPlace();
-sayWhatWasKept({ action: { words: "Undo", run: undo } });
+restoreScrollPosition();
+showStoredMessage({ action: { words: "Undo", run: undo } });

@@ -1,20 +1,20 @@
-// The map: every picture as a point, with Plotly; what the lasso takes becomes a gallery.
+// The map page: each image is a point, drawn by Plotly. Points selected by lasso or box are shown as a gallery.
 
 import { get, poll } from "./api.js";
 import { el } from "./dom.js";
 import { bind } from "./keys.js";
 import { groupsOf, legend } from "./legend.js";
-import { Pages } from "./pages.js";
-import { galleryPanel } from "./panel.js";
+import { PagedList } from "./paged_list.js";
+import { galleryPanel } from "./gallery_panel.js";
 import { progressLine } from "./progress.js";
 import { thumb } from "./thumbs.js";
-import { clusterTitle, count, whole } from "./words.js";
+import { clusterTitle, count, whole } from "./format.js";
 
 const TOOLS = { pan: "Pan", lasso: "Lasso", select: "Box" };
-const kept = { colour: "cluster", tool: "pan", ranges: null }; // outlives an edit, after which the page is built anew
+const settings = { color: "cluster", tool: "pan", ranges: null }; // kept when the page is built again after an edit
 
 export async function show({ run, signal }) {
-  const progress = progressLine(document.getElementById("main"), "This is done once and kept in the run.");
+  const progress = progressLine(document.getElementById("main"), "Computing the map", "It is stored in the run.");
   const [map, { clusters }] = await Promise.all([
     poll("/api/map", progress.show, signal),
     get("/api/clusters", signal),
@@ -27,7 +27,7 @@ export async function show({ run, signal }) {
     {
       testid: "map",
       role: "img",
-      "aria-label": `Map of ${count(map.rows.length, "picture")}; pictures with similar codes are near each other`,
+      "aria-label": `Map of ${count(map.rows.length, "image")}; images with similar codes are close together`,
     },
   );
   const side = el("div.legend-box");
@@ -38,7 +38,7 @@ export async function show({ run, signal }) {
     await draw();
     listen(view);
   });
-  const note = map.sampled ? `${whole(map.rows.length)} of ${whole(map.total)} pictures` : count(map.total, "picture");
+  const note = map.sampled ? `${whole(map.rows.length)} of ${whole(map.total)} images` : count(map.total, "image");
   return [
     el(
       "div.toolbar",
@@ -46,7 +46,7 @@ export async function show({ run, signal }) {
       el("h1", {}, "Map"),
       el("p.muted", {}, note),
       el("div.spring"),
-      map.labels && colourSwitch(draw),
+      map.labels && colorSwitch(draw),
       toolSwitch(plot),
     ),
     el("div.map-page", {}, el("div.plot-box", {}, plot), side),
@@ -61,7 +61,7 @@ function loadPlotly() {
     script.addEventListener("load", resolve);
     script.addEventListener(
       "error",
-      () => reject(new Error("The map needs Plotly, and its script could not be loaded.")),
+      () => reject(new Error("The map needs Plotly, but its script could not be loaded.")),
     );
     document.head.append(script);
   });
@@ -70,8 +70,8 @@ function loadPlotly() {
 // ---- drawing
 
 async function drawPlot({ plot, side, map, names }) {
-  const groups = groupsOf(map, kept.colour, names);
-  const traces = groups.map(({ title, colour, members }) => ({
+  const groups = groupsOf(map, settings.color, names);
+  const traces = groups.map(({ title, color, members }) => ({
     type: "scattergl",
     mode: "markers",
     name: title,
@@ -79,7 +79,7 @@ async function drawPlot({ plot, side, map, names }) {
     y: members.map((i) => map.y[i]),
     customdata: members,
     hoverinfo: "none",
-    marker: { color: colour, size: pointSize(map.rows.length, plot.clientWidth), opacity: 0.75, line: { width: 0 } },
+    marker: { color, size: pointSize(map.rows.length, plot.clientWidth), opacity: 0.75, line: { width: 0 } },
     unselected: { marker: { opacity: 0.12 } },
   }));
   side.replaceChildren(legend(groups, (shown) => window.Plotly.restyle(plot, { visible: shown })));
@@ -100,58 +100,58 @@ function layout() {
   const axis = { visible: false, zeroline: false, showgrid: false };
   const line = { color: "#888", width: 1.5, dash: "solid" };
   return {
-    dragmode: kept.tool,
+    dragmode: settings.tool,
     hovermode: "closest",
     showlegend: false,
     margin: { l: 0, r: 0, t: 0, b: 0 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
-    xaxis: { ...axis, range: kept.ranges?.x ?? [-1500, 67035] },
-    yaxis: { ...axis, scaleanchor: "x", range: kept.ranges?.y ?? [-1500, 67035] },
+    xaxis: { ...axis, range: settings.ranges?.x ?? [-1500, 67035] },
+    yaxis: { ...axis, scaleanchor: "x", range: settings.ranges?.y ?? [-1500, 67035] },
     newselection: { line },
     activeselection: { opacity: 0.1 },
     uirevision: "kept",
   };
 }
 
-// ---- what one can do with it
+// ---- interaction
 
 function listen({ plot, map, names, chosen, signal }) {
   const card = tooltip(plot);
-  const picture = ({ customdata: i }) => ({
+  const image = ({ customdata: i }) => ({
     row: map.rows[i],
     label: map.labels?.[i],
     cluster: names.get(map.clusters[i]),
   });
-  plot.on("plotly_hover", ({ points, event }) => card.show(picture(points[0]), event));
+  plot.on("plotly_hover", ({ points, event }) => card.show(image(points[0]), event));
   plot.on("plotly_unhover", card.hide);
   plot.on("plotly_selecting", card.hide);
-  plot.on("plotly_click", ({ points }) => (location.href = `/picture/${map.rows[points[0].customdata]}`));
+  plot.on("plotly_click", ({ points }) => (location.href = `/image/${map.rows[points[0].customdata]}`));
   plot.on("plotly_relayout", () => {
     const { xaxis, yaxis } = plot.layout;
-    kept.ranges = { x: [...xaxis.range], y: [...yaxis.range] };
+    settings.ranges = { x: [...xaxis.range], y: [...yaxis.range] };
   });
-  plot.on("plotly_selected", (event) => event && showChosen(chosen, event.points.map(picture), signal));
+  plot.on("plotly_selected", (event) => event && showChosen(chosen, event.points.map(image), signal));
   plot.on("plotly_deselect", () => chosen.replaceChildren());
   signal.addEventListener("abort", () => window.Plotly.purge(plot));
 }
 
-function showChosen(place, pictures, signal) {
-  if (!pictures.length) return place.replaceChildren();
+function showChosen(place, images, signal) {
+  if (!images.length) return place.replaceChildren();
   const badge = ({ cluster, label }) => [clusterTitle(cluster), label];
-  const title = `${count(pictures.length, "picture")} in the selection`;
-  place.replaceChildren(galleryPanel({ title, note: "", list: Pages.of(pictures), chosen: pictures, badge, signal }));
+  const title = `${count(images.length, "image")} in the selection`;
+  place.replaceChildren(galleryPanel({ title, note: "", list: PagedList.of(images), chosen: images, badge, signal }));
 }
 
 function tooltip(plot) {
   const card = el("div.tip", { hidden: true });
   plot.parentElement.append(card);
-  const show = (picture, { clientX, clientY }) => {
+  const show = (image, { clientX, clientY }) => {
     const box = plot.getBoundingClientRect();
     card.replaceChildren(
-      el("span.shot", {}, thumb(picture)),
-      el("strong.clamped", {}, clusterTitle(picture.cluster)),
-      el("span.muted.clamped", {}, picture.label ?? `picture ${picture.row}`),
+      el("span.shot", {}, thumb(image)),
+      el("strong.clamped", {}, clusterTitle(image.cluster)),
+      el("span.muted.clamped", {}, image.label ?? `image ${image.row}`),
     );
     card.hidden = false;
     const right = clientX - box.left + 16;
@@ -162,22 +162,22 @@ function tooltip(plot) {
   return { show, hide: () => (card.hidden = true) };
 }
 
-function colourSwitch(draw) {
+function colorSwitch(draw) {
   const options = { cluster: "Clusters", label: "Labels" };
-  return choiceOf("Colour by", options, kept.colour, (colour) => ((kept.colour = colour), draw()));
+  return choiceOf("Color by", options, settings.color, (color) => ((settings.color = color), draw()));
 }
 
 function toolSwitch(plot) {
-  const use = (tool) => ((kept.tool = tool), window.Plotly.relayout(plot, { dragmode: tool }));
-  const buttons = choiceOf("Dragging", TOOLS, kept.tool, use);
+  const use = (tool) => ((settings.tool = tool), window.Plotly.relayout(plot, { dragmode: tool }));
+  const buttons = choiceOf("Dragging", TOOLS, settings.tool, use);
   const pick = (tool) => () => buttons.querySelector(`[value=${tool}]`).click();
   bind(["p"], "Drag to pan the map", pick("pan"));
-  bind(["l"], "Drag a lasso around pictures", pick("lasso"));
-  bind(["b"], "Drag a box around pictures", pick("select"));
+  bind(["l"], "Drag a lasso around images", pick("lasso"));
+  bind(["b"], "Drag a box around images", pick("select"));
   return buttons;
 }
 
-/** A few exclusive buttons: options is {value: words}. */
+/** Radio buttons; `options` is {value: label}. */
 function choiceOf(title, options, value, onchange) {
   const group = el("fieldset.switch", {}, el("legend", {}, title));
   for (const [key, words] of Object.entries(options)) {
@@ -187,7 +187,7 @@ function choiceOf(title, options, value, onchange) {
     );
     group.append(el(
       "label",
-      { testid: `${title === "Dragging" ? "tool" : "colour"}-${key}` },
+      { testid: `${title === "Dragging" ? "tool" : "color"}-${key}` },
       input,
       el("span", {}, words),
     ));

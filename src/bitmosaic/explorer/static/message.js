@@ -1,33 +1,33 @@
-// What the page says: a line at the foot of the screen, or in place of a page that cannot be shown.
+// Messages: a line at the bottom of the screen, or an error in place of the page.
 
 import { el } from "./dom.js";
 
-const KEPT = "message-for-next-page";
+const KEY = "message-for-next-page";
 let line = null;
 let timer = 0;
 
-/** Say something; errors stay until closed. `action` is {words, run}, a button beside the sentence. */
-export function say(words, { error = false, action = null } = {}) {
-  hush();
+/** Show a message. Errors stay until closed. `action` is {words, run}: a button beside the message. */
+export function showMessage(words, { error = false, action = null } = {}) {
+  closeMessage();
   line = el(
     "div.message",
     { testid: "message", role: error ? "alert" : "status" },
     el("span", {}, words),
-    action && el("button", { type: "button", onclick: () => (hush(), action.run()) }, action.words),
-    el("button.close", { type: "button", "aria-label": "Close this message", onclick: hush }, "×"),
+    action && el("button", { type: "button", onclick: () => (closeMessage(), action.run()) }, action.words),
+    el("button.close", { type: "button", "aria-label": "Close this message", onclick: closeMessage }, "×"),
   );
   line.classList.toggle("error", error);
   document.body.append(line);
-  if (!error) timer = setTimeout(hush, 10_000);
+  if (!error) timer = setTimeout(closeMessage, 10_000);
 }
 
-function hush() {
+function closeMessage() {
   clearTimeout(timer);
   line?.remove();
   line = null;
 }
 
-/** A page that cannot be shown says why, and offers a way on. */
+/** The content of a page that cannot be shown: the error and what to do next. */
 export function failure(problem, retry) {
   return el(
     "div.failure",
@@ -38,16 +38,16 @@ export function failure(problem, retry) {
       {},
       el("button", { type: "button", onclick: retry }, "Try again"),
       " ",
-      el("a.button", { href: "/" }, "To the overview"),
+      el("a.button", { href: "/" }, "Go to the overview"),
     ),
   );
 }
 
-/** For an edit after which the page is left. */
-export const sayOnNextPage = (words) => sessionStorage.setItem(KEPT, words);
+/** Store a message for the next page, if an edit leaves this one. */
+export const storeMessage = (words) => sessionStorage.setItem(KEY, words);
 
-export function sayWhatWasKept(options) {
-  const words = sessionStorage.getItem(KEPT);
-  sessionStorage.removeItem(KEPT);
-  if (words) say(words, options);
+export function showStoredMessage(options) {
+  const words = sessionStorage.getItem(KEY);
+  sessionStorage.removeItem(KEY);
+  if (words) showMessage(words, options);
 }

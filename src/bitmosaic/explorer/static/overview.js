@@ -1,15 +1,15 @@
-// The overview: the facts of the run and a card for each cluster, to sort, search, choose and merge.
+// The overview page: a summary of the run, and a card per cluster to sort, search, select and merge.
 
 import { get } from "./api.js";
 import { cardGrid } from "./cards.js";
-import { matches } from "./choose.js";
+import { matches } from "./cluster_dialog.js";
 import { el } from "./dom.js";
 import { merge } from "./edits.js";
-import { factsOf } from "./facts.js";
+import { runSummary } from "./summary.js";
 import { bind } from "./keys.js";
-import { say } from "./message.js";
+import { showMessage } from "./message.js";
 import { linkedThumb } from "./thumbs.js";
-import { clusterTitle, count, fileName, whole } from "./words.js";
+import { clusterTitle, count, fileName, whole } from "./format.js";
 
 const ORDERS = {
   size: ["Largest first", (a, b) => b.size - a.size],
@@ -18,25 +18,25 @@ const ORDERS = {
   name: ["By name", (a, b) => clusterTitle(a).localeCompare(clusterTitle(b), "en", { numeric: true })],
   number: ["By number", (a, b) => a.number - b.number],
 };
-const typed = { text: "", order: "size" }; // outlives an edit, after which the page is built anew
+const settings = { text: "", order: "size" }; // kept when the page is built again after an edit
 
 export async function show({ run, signal }) {
   const [facts, { clusters }] = await Promise.all([run, get("/api/clusters", signal)]);
-  const found = el("section.found", { hidden: true, "aria-label": "Pictures found" });
-  const nothing = el("p.muted.nothing", { hidden: true }, "No cluster is called so.");
+  const found = el("section.found", { hidden: true, "aria-label": "Images found" });
+  const nothing = el("p.muted.nothing", { hidden: true }, "No matching clusters.");
   const cards = cardGrid((chosen) => bar.show(chosen));
   const bar = mergeBar(cards.clear);
   const arrange = () => {
-    const shown = clusters.filter((cluster) => matches(cluster, typed.text)).sort(ORDERS[typed.order][1]);
+    const shown = clusters.filter((cluster) => matches(cluster, settings.text)).sort(ORDERS[settings.order][1]);
     cards.show(shown);
     nothing.hidden = shown.length > 0;
   };
-  const search = debounced(() => searchPictures(found, clusters, signal), 200);
+  const search = debounced(() => searchImages(found, clusters, signal), 200);
   arrange();
-  if (typed.text) search();
+  if (settings.text) search();
   bindKeys(cards.element, bar.merge);
   return [
-    factsOf(facts),
+    runSummary(facts),
     toolbar(facts.has_labels, count(clusters.length, "cluster"), { arrange, search: () => (arrange(), search()) }),
     found,
     nothing,
@@ -50,45 +50,45 @@ function toolbar(hasLabels, note, { arrange, search }) {
     .filter(([key]) => hasLabels || key !== "purity")
     .map(([key, [words]]) => el("option", { value: key }, words));
   const sort = el("select", { testid: "sort", "aria-label": "Order of the clusters" }, options);
-  sort.value = typed.order;
-  sort.addEventListener("change", () => ((typed.order = sort.value), arrange()));
+  sort.value = settings.order;
+  sort.addEventListener("change", () => ((settings.order = sort.value), arrange()));
   const input = el(
     "input",
     {
       type: "search",
       testid: "search",
-      value: typed.text,
+      value: settings.text,
       placeholder: "Search clusters, labels, file names",
       "aria-label": "Search",
     },
   );
-  input.addEventListener("input", () => ((typed.text = input.value), search()));
+  input.addEventListener("input", () => ((settings.text = input.value), search()));
   input.addEventListener("keydown", (event) => event.key === "Escape" && input.blur());
   return el("div.toolbar", {}, el("h1", {}, "Clusters"), el("p.muted", {}, note), el("div.spring"), input, sort);
 }
 
-async function searchPictures(found, clusters, signal) {
-  const text = typed.text.trim();
+async function searchImages(found, clusters, signal) {
+  const text = settings.text.trim();
   found.hidden = !text;
   if (!text) return;
   try {
-    const { pictures } = await get(`/api/search?q=${encodeURIComponent(text)}`, signal);
-    if (text === typed.text.trim()) found.replaceChildren(...foundPictures(pictures, clusters));
+    const { pictures: images } = await get(`/api/search?q=${encodeURIComponent(text)}`, signal);
+    if (text === settings.text.trim()) found.replaceChildren(...foundImages(images, clusters));
   } catch (problem) {
-    if (problem.name !== "AbortError") say(problem.message, { error: true });
+    if (problem.name !== "AbortError") showMessage(problem.message, { error: true });
   }
 }
 
-function foundPictures({ rows, paths, clusters: numbers, total, more }, clusters) {
+function foundImages({ rows, paths, clusters: numbers, total, more }, clusters) {
   const byNumber = new Map(clusters.map((cluster) => [cluster.number, cluster]));
   const many = more ? `More than ${count(rows.length, "file name")}` : count(total, "file name");
-  const heading = `${many} with “${typed.text.trim()}”`;
+  const heading = `${many} containing “${settings.text.trim()}”`;
   const shots = rows.map((row, i) => {
     const cluster = byNumber.get(numbers[i]);
     const shot = linkedThumb({ row, path: paths[i], cluster });
     return el("figure", {}, shot, el("figcaption", { title: paths[i] }, fileName(paths[i])));
   });
-  const rest = more && el("p.muted", {}, `The first ${whole(rows.length)} are shown.`);
+  const rest = more && el("p.muted", {}, `Showing the first ${whole(rows.length)}.`);
   return [el("h2", {}, heading), el("div.strip", {}, shots), rest].filter(Boolean);
 }
 
@@ -98,7 +98,7 @@ function mergeBar(clear) {
   const button = el("button.primary", { type: "button", testid: "merge" });
   const element = el(
     "div.selection",
-    { testid: "selection", role: "region", "aria-label": "Chosen clusters", hidden: true },
+    { testid: "selection", role: "region", "aria-label": "Selected clusters", hidden: true },
     button,
     el("label", {}, "into ", into),
     el("button", { type: "button", onclick: clear }, "Clear"),
@@ -128,7 +128,7 @@ function bindKeys(grid, mergeChosen) {
   };
   bind(["/"], "Search", () => document.querySelector("[data-testid=search]").focus());
   bind(["j", "ArrowRight"], "Next cluster", step(0, 1));
-  bind(["k", "ArrowLeft"], "Cluster before", step(0, -1));
+  bind(["k", "ArrowLeft"], "Previous cluster", step(0, -1));
   bind(["ArrowDown"], "Cluster below", step(1, 0));
   bind(["ArrowUp"], "Cluster above", step(-1, 0));
   bind(
@@ -136,8 +136,8 @@ function bindKeys(grid, mergeChosen) {
     "Open the cluster",
     () => (focused() && !document.activeElement.matches("a") ? focused().querySelector("a").click() : false),
   );
-  bind(["x"], "Choose the cluster", () => focused()?.querySelector("input").click() ?? false);
-  bind(["m"], "Merge the chosen clusters", mergeChosen);
+  bind(["x"], "Select the cluster", () => focused()?.querySelector("input").click() ?? false);
+  bind(["m"], "Merge the selected clusters", mergeChosen);
 }
 
 function debounced(action, pause) {

@@ -1,44 +1,44 @@
-// One picture in a square box of fixed size; a picture that is not there becomes a neutral tile with its name.
+// An image in a square box of fixed size. A missing image becomes a gray tile with its file name.
 
 import { thumbUrl } from "./api.js";
 import { el } from "./dom.js";
-import { clusterTitle, fileName } from "./words.js";
+import { clusterTitle, fileName } from "./format.js";
 
-let picturesThere = true;
+let hasImages = true;
 
-export function expectPictures(run) {
-  picturesThere = run.pictures;
+export function expectImages(run) {
+  hasImages = run.pictures;
 }
 
-/** The words for a picture: its file name (or number) and its cluster. */
+/** The alt text of an image: its file name (or number) and its cluster. */
 export function altText({ row, path, cluster }) {
-  const name = path ? fileName(path) : `picture ${row}`;
+  const name = path ? fileName(path) : `image ${row}`;
   return cluster ? `${name}, in ${clusterTitle(cluster)}` : name;
 }
 
-/** `picture` is {row, path?, cluster? {number, name}}; `lazy`: fetched only when it comes near the screen. */
-export function thumb(picture, { lazy = false } = {}) {
-  const name = picture.path ? fileName(picture.path) : `#${picture.row}`;
-  if (!picturesThere) return missing(name);
+/** `image` is {row, path?, cluster? {number, name}}; `lazy`: fetched only near the visible part of the page. */
+export function thumb(image, { lazy = false } = {}) {
+  const name = image.path ? fileName(image.path) : `#${image.row}`;
+  if (!hasImages) return missing(name);
   const loading = lazy ? "lazy" : "eager";
-  const image = el(
+  const img = el(
     "img",
-    { loading, alt: altText(picture), decoding: "async", draggable: false, src: thumbUrl(picture.row) },
+    { loading, alt: altText(image), decoding: "async", draggable: false, src: thumbUrl(image.row) },
   );
-  image.addEventListener("error", () => image.replaceWith(missing(name)));
-  return image;
+  img.addEventListener("error", () => img.replaceWith(missing(name)));
+  return img;
 }
 
-/** A linked thumbnail with a badge, for strips of a few pictures. */
-export function linkedThumb(picture, badge = null) {
+/** A linked thumbnail with a badge. */
+export function linkedThumb(image, badge = null) {
   return el(
     "a.shot",
-    { href: `/picture/${picture.row}`, title: picture.path ?? `Picture ${picture.row}`, data: { row: picture.row } },
-    thumb(picture, { lazy: true }),
+    { href: `/image/${image.row}`, title: image.path ?? `Image ${image.row}`, data: { row: image.row } },
+    thumb(image, { lazy: true }),
     badge !== null && el("span.badge", {}, badge),
   );
 }
 
 export function missing(name) {
-  return el("span.missing", { role: "img", "aria-label": `${name}: the picture is not there` }, el("span", {}, name));
+  return el("span.missing", { role: "img", "aria-label": `${name}: image not found` }, el("span", {}, name));
 }

@@ -1,0 +1,523 @@
+"""Benchmarks: `bitmosaic bench …`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bitmosaic.cli.options import Json, RunFolder, choose_names, parse_numbers
+from bitmosaic.cli.terminal import output, progress_bars
+
+Repeats = Annotated[int, typer.Option(min=1, help="Number of repeats; the best one counts.")]
+BenchThreads = Annotated[int | None, typer.Option(min=1, help="Threads of every method.", show_default="all cores")]
+
+
+def _table(*columns: str, left: tuple[str, ...] = (), caption: str | None = None) -> Any:
+    """An empty table; columns are aligned right unless they are in `left`."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, caption=caption)
+    for name in columns:
+        table.add_column(name, justify="left" if name in left else "right")
+    return table
+
+
+def _row_numbers(rows: str) -> list[int]:
+    from bitmosaic.errors import ParameterError
+
+    numbers = sorted(set(parse_numbers("--rows", rows)))
+    if numbers[0] < 1000:
+        raise ParameterError(f"--rows must be at least 1000; got {numbers[0]}.")
+    return numbers
+
+
+def quality(
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(help="Multi-view files or views folders with known classes: PATH, or PATH?views=lbp,gist,hog."),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Some of KMeans, KMeans-balanced, KMeans-raw, KMeans-L2, HSIC, HSIC.paper, separated by commas."
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 10,
+    kmeans_seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of seeds for KMeans, which takes minutes on 60,000 images.")
+    ] = None,
+    each_view: Annotated[bool, typer.Option("--each-view", help="Also run HSIC on each view alone.")] = False,
+    spoil: Annotated[
+        bool, typer.Option("--spoil", help="Also run HSIC with an extra view: noise, a constant, or a copy.")
+    ] = False,
+    blobs: Annotated[
+        bool,
+        typer.Option("--blobs", help="Also run HSIC on well-separated blobs, transformed by pairs of smooth maps."),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A JSON Lines file for labels and times. Runs stored in it are not repeated."),
+    ] = None,
+) -> None:
+    """Quality of HSIC, HSIC.paper and scikit-learn's KMeans: mean ± standard deviation over seeds.
+
+    KMeans, best of 10 starts, runs on the standardized, concatenated views. -balanced gives every view the same total
+    variance, -raw scales nothing, -L2 (for one view) scales rows to length 1. Stored runs of other code are repeated.
+    """
+    from bitmosaic.bench.quality import METHODS, blob_cases, cases_of, print_tables, run_all
+    from bitmosaic.errors import ParameterError
+
+    if not data and not blobs:
+        raise ParameterError("No data to measure. Give multi-view files or views folders, or add --blobs.")
+    cases = cases_of(data or [], each_view, spoil) + (blob_cases() if blobs else [])
+    chosen = choose_names(methods, METHODS) if methods else list(METHODS)
+    if (each_view or spoil or blobs) and "HSIC" not in chosen:
+        raise ParameterError("--each-view, --spoil and --blobs need HSIC. Add it to --methods.")
+    with progress_bars(resumes=out is not None) as progress:
+        runs = run_all(cases, chosen, seeds, progress, out, kmeans_seeds)
+    print_tables(cases, runs)
+
+
+def memory(
+    rows: Annotated[str, typer.Option(help="Numbers of rows from 1000, separated by commas.")] = "1_000_000",
+    clusters: Annotated[int, typer.Option(min=1, help="Number of planted clusters.")] = 20,
+    limit: Annotated[str, typer.Option(help="The memory_limit of the fit.")] = "512MB",
+    train_size: Annotated[str, typer.Option(help="'auto', a number of rows, or a fraction such as 1.0.")] = "auto",
+    folder: Annotated[
+        Path | None, typer.Option(help="Where to write the views.", show_default="a temporary folder")
+    ] = None,
+) -> None:
+    """Time and peak memory of a fit on memory-mapped views (128 + 64 + 256 columns) under a limit."""
+    import tempfile
+
+    from bitmosaic.bench.memory import make_views, measure, model_of
+    from bitmosaic.errors import ParameterError
+
+    console = output()
+    numbers = _row_numbers(rows)
+    if folder is not None and not folder.is_dir():
+        raise ParameterError(f"--folder must be an existing folder; got {str(folder)!r}.")
+    for n_rows in numbers:
+        model_of(clusters, limit, train_size).check(n_rows)
+    table = _table("rows", "input, MB", "seconds", "peak, MB", "of which labels and codes", "NMI")
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        with console.status(f"Writing {numbers[-1]:,} rows …"):
+            views = make_views(place, numbers[-1], clusters)
+        for n_rows in numbers:
+            with console.status(f"Fitting {n_rows:,} rows …"):
+                figures = measure(views, n_rows, clusters, limit, train_size)
+            megabytes = {name: f"{figures[f'{name}_bytes'] / 1e6:,.0f}" for name in ("input", "peak", "output")}
+            table.add_row(
+                f"{n_rows:,}",
+                megabytes["input"],
+                f"{figures['seconds']:.1f}",
+                megabytes["peak"],
+                megabytes["output"],
+                f"{figures['scores']['nmi']:.3f}",
+            )
+    table.caption = (
+        f"memory_limit {limit}, train_size {train_size}; peak: memory above the {figures['start_bytes'] / 1e6:,.0f} MB "
+        "of the start; NMI with the planted clusters"
+    )
+    console.print(table)
+
+
+def scale(
+    rows: Annotated[str, typer.Option(help="Numbers of rows from 1000, separated by commas.")] = "1_000_000",
+    clusters: Annotated[int, typer.Option(min=1, help="Number of planted clusters.")] = 20,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes on this machine.")] = 2,
+    train_size: Annotated[str, typer.Option(help="'auto', a number of rows, or a fraction such as 1.0.")] = "auto",
+    block_rows: Annotated[int, typer.Option(min=1024, help="Rows per block of the Dask arrays.")] = 65_536,
+    beside: Annotated[
+        bool, typer.Option("--beside-local", help="Fit the same views folder with and without the cluster instead.")
+    ] = False,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="With --beside-local: number of repeats; the best one counts.")
+    ] = 3,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="With --beside-local: where to write the views.", show_default="a temporary folder"),
+    ] = None,
+) -> None:
+    """Time, peak memory and network traffic of a fit on a Dask cluster of this machine.
+
+    The views have 128 + 64 + 256 columns and are generated in the blocks. With --beside-local: the overhead of the
+    cluster over one process.
+    """
+    from bitmosaic.bench.memory import model_of
+    from bitmosaic.bench.scale import compare, measure
+    from bitmosaic.cli.dask_client import connected
+
+    numbers = _row_numbers(rows)
+    size = model_of(clusters, None, train_size).train_size
+    console = output()
+    if beside:
+        table = _table("rows", "local, s", "cluster, s", "overhead", "rows that differ")
+        for n_rows in numbers:
+            with connected(workers=workers) as client, progress_bars(resumes=False) as progress:
+                seconds, differing = compare(
+                    client,
+                    n_rows,
+                    clusters,
+                    repeats,
+                    folder,
+                    lambda done, total, n=n_rows: progress(f"fits of {n:,} rows", done, total),
+                )
+            best = {name: min(times) for name, times in seconds.items()}
+            overhead = best["cluster"] / best["local"] - 1
+            table.add_row(
+                f"{n_rows:,}", f"{best['local']:.1f}", f"{best['cluster']:.1f}", f"{overhead:+.0%}", f"{differing:,}"
+            )
+        table.caption = f"{workers} workers compared with {workers} threads, the best of {repeats} repeats each"
+        console.print(table)
+        return
+    table = _table(
+        "rows",
+        "blocks",
+        "seconds",
+        "µs per row",
+        "largest worker, MB",
+        "client, MB",
+        "rounds",
+        "s per round",
+        "kB per round",
+        "NMI",
+    )
+    for n_rows in numbers:
+        with connected(workers=workers) as client, console.status(f"Fitting {n_rows:,} rows …"):
+            figures = measure(client, n_rows, clusters, size, block_rows)
+        table.add_row(
+            f"{n_rows:,}",
+            f"{figures.n_blocks:,}",
+            f"{figures.seconds:.1f}",
+            f"{1e6 * figures.seconds / n_rows:.2f}",
+            f"{figures.worker_peak / 1e6:,.0f}",
+            f"{figures.client_peak / 1e6:,.0f}",
+            f"{len(figures.rounds)}",
+            f"{figures.round_seconds:.2f}",
+            f"{figures.round_bytes / 1e3:.0f}",
+            f"{figures.nmi:.3f}",
+        )
+    table.caption = (
+        f"{workers} workers, train_size {train_size}; client: memory above its start; rounds of clustering, and the "
+        "data workers sent in each; NMI with the planted clusters"
+    )
+    console.print(table)
+
+
+def features(
+    src: Annotated[str, typer.Argument(help="A folder or archive of images of one size.")],
+    limit: Annotated[int, typer.Option(min=250, help="Maximum number of images.")] = 60_000,
+    repeats: Repeats = 3,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads, and processes of scikit-image.", show_default="all cores")
+    ] = None,
+) -> None:
+    """Images per second of LBP, GIST and HOG, compared with scikit-image on the same images and cores."""
+    from bitmosaic.bench.features import measure, ratios
+    from bitmosaic.io.threads import available_threads
+
+    with progress_bars(resumes=False) as progress:
+        contest = measure(src, limit, repeats, available_threads(threads), progress)
+    table = _table("method", "images/s", left=("method",))
+    for name in contest.seconds:
+        table.add_row(name, f"{contest.rate(name):,.0f}")
+    console = output()
+    console.print(f"{contest.n_images:,} images, {available_threads(threads)} threads, best of {repeats}")
+    console.print(table)
+    for name, ratio in ratios(contest).items():
+        console.print(f"{name}: [bold]{ratio:.1f}×[/] scikit-image")
+
+
+def codes(
+    rows: Annotated[int, typer.Option(min=1, help="Number of codes.")] = 1_000_000,
+    clusters: Annotated[int, typer.Option(min=1, help="Number of planted centers.")] = 1000,
+    bits: Annotated[int, typer.Option(min=8, help="Bits per code, a multiple of 8.")] = 128,
+    repeats: Repeats = 3,
+    threads: BenchThreads = None,
+    fit: Annotated[bool, typer.Option("--fit", help="Also time a fit of BinaryKMeans(n_init=1).")] = False,
+    max_iter: Annotated[int, typer.Option(min=1, help="Maximum number of iterations of that fit.")] = 100,
+) -> None:
+    """Nearest centers of packed codes, in pairs per second, compared with faiss.IndexBinaryFlat.
+
+    The codes are planted centers with a tenth of their bits flipped. Labels are compared where the nearest center is
+    unique, distances everywhere.
+    """
+    from bitmosaic.bench import codes as code_bench
+    from bitmosaic.io.threads import available_threads
+
+    n_threads = available_threads(threads)
+    packed, centers = code_bench.planted_codes(rows, clusters, bits)
+    with progress_bars(resumes=False) as progress:
+        contest = code_bench.contest(packed, centers, repeats, n_threads, progress)
+    table = _table("method", "pairs/s", "seconds", left=("method",))
+    for name, seconds in contest.seconds.items():
+        table.add_row(name, f"{contest.rate(name) / 1e9:,.2f} billion", f"{seconds:,.2f}")
+    console = output()
+    console.print(f"{rows:,} codes of {bits} bits, {clusters:,} centers, {n_threads} threads, best of {repeats}")
+    console.print(table)
+    same = {True: "the same", False: "[bold red]not the same[/]"}
+    console.print(f"[bold]{contest.ratio:.1f}×[/] faiss.IndexBinaryFlat")
+    console.print(f"distances {same[contest.same_distances]}, labels {same[contest.same_labels]}")
+    best, alike = code_bench.search(packed, min(24, rows), repeats, n_threads)
+    times = ", ".join(f"{name} {milliseconds:,.1f} ms" for name, milliseconds in best.items())
+    console.print(f"the 24 nearest codes of one code: {times}; distances {same[alike]}")
+    if fit:
+        with console.status("Fitting …"):
+            done = code_bench.fit(packed, clusters, max_iter, n_threads)
+        console.print(
+            f"BinaryKMeans(n_init=1, max_iter={max_iter}).fit: [bold]{done.seconds:,.1f} s[/], "
+            f"{done.n_iter} iterations, {done.peak_bytes / 1e6:,.0f} MB besides the codes' "
+            f"{packed.nbytes / 1e6:,.0f} MB, {done.mean_distance:.2f} bits from the centers on average"
+        )
+
+
+def pages(
+    run: Annotated[Path, typer.Argument(help="A run folder with images.")],
+    repeats: Annotated[int, typer.Option(min=1, help="Repeated visits of each page; the median counts.")] = 5,
+) -> None:
+    """Load time of the explorer's pages in Chromium: from the click to the last image on a 1,280 × 800 screen."""
+    from statistics import median
+
+    from bitmosaic.bench.page_load import measure
+    from bitmosaic.run.folder import Run
+
+    with progress_bars(resumes=False) as progress:
+        waits = measure(Run(run), repeats, progress)
+    table = _table("page", "first visit, seconds", "later visits", left=("page",))
+    for wait in waits:
+        table.add_row(wait.page, f"{wait.first:.2f}", f"{median(wait.later):.2f}")
+    output().print(table)
+
+
+def speed(
+    data: Annotated[str, typer.Argument(help="A views folder or multi-view file: PATH, or PATH?views=lbp,gist,hog.")],
+    clusters: Annotated[str, typer.Option(help="Numbers of clusters, separated by commas.")] = "10,100,1000",
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Some of HSIC, HSIC fast, KMeans, MiniBatchKMeans, faiss.Kmeans, separated by commas."),
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Numbers of rows, separated by commas.", show_default="all rows")
+    ] = None,
+    repeats: Repeats = 2,
+    cap: Annotated[float, typer.Option(min=1, help="Time limit of a method in seconds.")] = 600,
+    threads: BenchThreads = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for speed.json and the plots.")] = None,
+) -> None:
+    """Speed of HSIC, KMeans(n_init=1) and MiniBatchKMeans of scikit-learn, and faiss.Kmeans, each in its own process.
+
+    The peers take the concatenated views from memory; HSIC reads them from disk. Imports and compilation are not
+    timed. The order of the methods is reversed in every repeat.
+    """
+    from bitmosaic.bench.speed import (
+        METHODS,
+        draw,
+        encoding_speed,
+        matrix_speed,
+        measure,
+        speed_table,
+        write_results,
+    )
+    from bitmosaic.io.threads import available_threads
+
+    n_threads = available_threads(threads)
+    with progress_bars(resumes=False) as progress:
+        results = measure(
+            data,
+            choose_names(methods, METHODS) if methods else list(METHODS),
+            parse_numbers("--clusters", clusters),
+            parse_numbers("--rows", rows) if rows else [],
+            repeats,
+            cap,
+            n_threads,
+            progress,
+        )
+    console = output()
+    console.print(speed_table(results))
+    n_rows, fewest = max(r.n_rows for r in results), min(r.n_clusters for r in results)
+    encoding, most = encoding_speed(data, n_rows, fewest, n_threads), matrix_speed(n_threads)
+    machine = {"threads": n_threads, "float32_matrix_product": most, "encoding": encoding}
+    ours = encoding["operations_per_second"]
+    console.print(
+        f"{n_threads} threads; a float32 matrix product runs at {most / 1e9:,.0f} GF/s. HSIC encodes "
+        f"{encoding['rows_per_second']:,.0f} rows/s, its matrix products at {ours / 1e9:,.0f} GF/s ({ours / most:.0%})."
+    )
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        write_results(out / "speed.json", results, machine)
+        for path in draw(results, out):
+            console.print(f"Wrote {path}")
+
+
+def search(
+    run: RunFolder,
+    rows: Annotated[str, typer.Option(help="Numbers of codes, separated by commas.")] = "1_000_000,10_000_000",
+    neighbors: Annotated[str, typer.Option("-k", help="Numbers of neighbors, separated by commas.")] = "1,10,100",
+    queries: Annotated[int, typer.Option(min=2, max=1000, help="Number of queries per batch.")] = 1000,
+    repeats: Repeats = 2,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    threads: BenchThreads = None,
+    hashes: Annotated[
+        bool, typer.Option("--hashes", help="Also run faiss.IndexBinaryMultiHash within the radius.")
+    ] = False,
+    kept: Annotated[
+        Path | None, typer.Option("--codes", help="A .npy file that stores the synthetic codes for the next run.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Search times of NeighborIndex and faiss.IndexBinaryFlat: the k nearest codes, and all within 6 bits.
+
+    The codes are those of the run, and synthetic ones: rows of features, moved a random part of the way to one of their
+    10 nearest rows, with noise, encoded by the model of the run. Queries are 1,000 held-out codes of the run and 1,000
+    synthetic ones, in batches, and 50 of them one by one.
+    """
+    from dataclasses import asdict
+
+    from bitmosaic.bench.search import make_codes, measure
+    from bitmosaic.io.threads import available_threads
+    from bitmosaic.run.folder import Run
+
+    numbers = sorted(set(parse_numbers("--rows", rows)))
+    ks, n_threads = sorted(set(parse_numbers("-k", neighbors))), available_threads(threads)
+    with progress_bars(resumes=False) as progress:
+        codes = make_codes(Run(run), numbers[-1], seed, n_threads, kept, progress)
+        builds, results = measure(codes, numbers, ks, queries, repeats, n_threads, hashes, progress)
+    if as_json:
+        facts = {"threads": n_threads, "repeats": repeats, "seconds_to_make": codes.seconds, "tenth": codes.likeness}
+        facts_of_results = [asdict(result) | {"ratio": result.ratio} for result in results]
+        typer.echo(json.dumps(facts | {"builds": [asdict(built) for built in builds], "results": facts_of_results}))
+        return
+    _print_search(codes, builds, results, n_threads, repeats)
+
+
+def _print_search(codes: Any, builds: Any, results: Any, n_threads: int, repeats: int) -> None:
+    from bitmosaic.bench.search import HASHES, OURS, PEER
+
+    console = output()
+    table = _table("among", "mean", "5 %", "median", "95 %", left=("among",))
+    for name, figures in codes.likeness.items():
+        table.add_row(name, *(f"{figure:.1f}" for figure in figures))
+    table.title = "Bits from a held-out code to its 10th neighbor"
+    console.print(table)
+    console.print(f"Codes and queries made in {codes.seconds:.1f} s.")
+    for built in builds:
+        console.print(
+            f"{built.n_codes:,} codes: index built in {built.seconds:.1f} s, {built.n_bytes / built.n_codes:.1f} bytes "
+            f"per code, peak {built.peak_bytes / 1e6:,.0f} MB; same row order as NumPy: "
+            f"{'yes' if built.same_rows else '[bold red]no[/]'}"
+        )
+    hashes = [HASHES] if any(HASHES in result.seconds for result in results) else []
+    times = [f"{name}, ms" for name in (OURS, PEER, *hashes)]
+    table = _table("codes", "search", "queries", "batch", *times, "ratio", "same", left=("search", "queries"))
+    for result in results:
+        times = [
+            f"{1000 * result.seconds[name]:,.3f}" if name in result.seconds else "" for name in (OURS, PEER, *hashes)
+        ]
+        checked = f"{result.ratio:,.0f}×", "yes" if result.same else "[bold red]no[/]"
+        table.add_row(f"{result.n_codes:,}", result.question, result.queries, f"{result.at_once:,}", *times, *checked)
+    table.caption = (
+        f"ms per query, {n_threads} threads, best of {repeats} repeats; same: all distances are equal; "
+        f"ratio: {PEER} ÷ {OURS}"
+    )
+    console.print(table)
+
+
+def growth(
+    train: Annotated[str, typer.Argument(help="Images of the first run: a folder with a subfolder per class.")],
+    test: Annotated[str, typer.Argument(help="Other images of the same classes, to add.")],
+    out: Annotated[Path, typer.Option(help="A new folder for all runs.")] = Path("growth"),
+    clusters: Annotated[int, typer.Option(min=1, help="Number of clusters.")] = 10,
+    seeds: Annotated[int, typer.Option(min=2, help="Number of seeds.")] = 3,
+) -> None:
+    """Time of `add` and of a new run of all images, and the adjusted Rand index between their clusters."""
+    from bitmosaic.bench.growth import measure
+
+    with progress_bars(resumes=False) as progress:
+        done = measure(train, test, out, clusters, seeds, progress)
+    console, n = output(), len(done.truth)
+    share = done.add / done.new_run
+    console.print(
+        f"A new run of all images: {done.new_run:.1f} s; adding {n:,} images: {done.add:.1f} s, [bold]{share:.0%}[/]"
+    )
+    for what, values in (
+        ("Adjusted Rand index, added images and a run of all images", done.agreement),
+        ("… two seeds of a run of all images", done.between_seeds),
+        ("NMI with the classes, added images", done.nmi(done.added)),
+        ("… run of all images", done.nmi(done.fitted)),
+    ):
+        console.print(f"{what}: {values.mean():.3f} ± {values.std(ddof=1):.3f} ({len(values)} pairs or runs)")
+
+
+def refit(
+    src: Annotated[str, typer.Argument(help="A folder of images with a subfolder per class.")],
+    classes: Annotated[str, typer.Option(help="Classes to leave out first, one at a time, separated by commas.")],
+    out: Annotated[Path, typer.Option(help="A folder for the runs.")] = Path("refits"),
+    clusters: Annotated[int, typer.Option(min=1, help="Number of clusters before the refit, which adds one.")] = 9,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Refit after a new class was added: do old clusters keep their numbers, and does the class get its own cluster?"""
+    from dataclasses import asdict
+
+    from bitmosaic.bench.refit import measure
+
+    with progress_bars(resumes=False) as progress:
+        found = list(measure(src, [name.strip() for name in classes.split(",")], out, clusters, seed, progress))
+    if as_json:
+        typer.echo(json.dumps([asdict(new) for new in found]))
+        return
+    table = _table(
+        "new class",
+        "beyond",
+        "refit due",
+        "clusters",
+        "class in born",
+        "born of class",
+        "stayed",
+        "number kept, of these",
+        "same",
+        left=("new class", "clusters"),
+        caption="stayed: old images that moved with most of their cluster; same: share of all old images",
+    )
+    for new in found:
+        events = ", ".join(f"{count} {event}" for event, count in new.counts.items() if count)
+        shares = (new.of_class, new.of_born, new.stayed, new.kept, new.same)
+        due = "yes" if new.refit_due else "no"
+        table.add_row(new.name, f"{new.beyond:.1%}", due, events, *(f"{share:.1%}" for share in shares))
+    output().print(table)
+
+
+def duplicates(
+    src: Annotated[str, typer.Argument(help="A folder, a list, an archive or a .npy file of images.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 3,
+    share: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Fraction of the images to copy.")] = 0.01,
+    by: Annotated[
+        str, typer.Option(help="Some of pictures, both, features, separated by commas.")
+    ] = "pictures,both,features",
+    view: Annotated[
+        list[str] | None, typer.Option(help="Views, as in `extract`.", show_default="lbp, gist and hog")
+    ] = None,
+    clusters: Annotated[int, typer.Option(min=1, help="Number of clusters.")] = 10,
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of threads.", show_default="all cores")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for raw counts (JSON) and the plot.")] = None,
+) -> None:
+    """Plant copies of some images (resized, recompressed, slightly cropped) and count how many are found.
+
+    Precision, recall and F1 of each kind against the radius, from the whole pipeline, over several seeds. Duplicates
+    that the collection already had count neither as right nor as wrong.
+    """
+    from bitmosaic.bench.duplicates import draw, duplicate_table, measure, write_results
+    from bitmosaic.pipeline import DEFAULT_VIEWS
+
+    ways = choose_names(by, ("pictures", "both", "features"))
+    with progress_bars(resumes=False) as progress:
+        results = measure(src, seeds, ways, view or DEFAULT_VIEWS, clusters, share, threads, progress)
+    console = output()
+    console.print(duplicate_table(results))
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        write_results(results, out)
+        console.print(f"Wrote {draw(results, out / 'duplicates.png')}")

@@ -1,0 +1,1 @@
+"""The scikit-learn estimators HSIC and BinaryKMeans, NeighborIndex, and their shared modules."""

@@ -1,1 +1,0 @@
-"""Clusters as edited -> what other programs read: one file a family of formats, one registry (`kinds`)."""

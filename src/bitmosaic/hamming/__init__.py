@@ -1,0 +1,1 @@
+"""Packed binary codes: distances, nearest codes, pairs within a radius, samples."""

@@ -1,0 +1,1 @@
+"""Atomic file writes, folder locks, checked reads, user paths, and threads."""

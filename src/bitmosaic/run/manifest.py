@@ -1,0 +1,131 @@
+"""manifest.json of a run folder and of an addition, as dataclasses."""
+
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from types import UnionType
+from typing import Any, ClassVar, Self, get_args, get_origin
+
+from bitmosaic.errors import FileFormatError, MissingFileError
+from bitmosaic.io.files import write_json
+from bitmosaic.io.read import read_json
+
+MANIFEST = "manifest.json"
+STAGES = ("extract", "fit", "tables", "pictures")
+REFIT = ("images", "kept", "split", "merged", "born", "died")  # counts in an entry of `refits`
+
+
+class _Stored:
+    """A dataclass that is stored as manifest.json. Fields without a default are required."""
+
+    FORMAT: ClassVar[str]
+    WHAT: ClassVar[str]
+    VERSION = 1
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        path = folder / MANIFEST
+        try:
+            found = read_json(path)
+        except FileNotFoundError:
+            raise MissingFileError(
+                f"{cls.WHAT.capitalize()} has a manifest.json; there is none in {folder}. "
+                "Copy the run again, or create one with: bitmosaic cluster"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise FileFormatError(f"{path} cannot be read ({error}). Copy the folder again.") from error
+        if not isinstance(found, dict) or found.get("format") != cls.FORMAT:
+            raise FileFormatError(f"{folder} is not {cls.WHAT}: its manifest has another format. Check the path.")
+        if found.get("version") != cls.VERSION:
+            raise FileFormatError(
+                f"{folder} is {cls.WHAT} of version {found.get('version')!r}; this bitmosaic reads {cls.VERSION}. "
+                "Update bitmosaic."
+            )
+        known = {part.name: part for part in fields(cls)}  # type: ignore[arg-type]
+        values = {name: found[name] for name in known if name in found}
+        for name, part in known.items():
+            if not (_is_a(values[name], part.type) if name in values else _has_default(part)):
+                raise FileFormatError(
+                    f"{path} is damaged: {name!r} is missing or of the wrong type. Copy the folder again."
+                )
+        return cls(**values)
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / MANIFEST, self.as_json())
+
+    def as_json(self) -> dict[str, Any]:
+        return {"format": self.FORMAT, "version": self.VERSION} | asdict(self)  # type: ignore[call-overload]
+
+
+@dataclass
+class Manifest(_Stored):
+    """The manifest of a run. Empty fields are not written."""
+
+    FORMAT: ClassVar[str] = "bitmosaic-run"
+    WHAT: ClassVar[str] = "a run folder"
+    COUNTS: ClassVar[dict[str, str]] = {  # stage of each count, which is written even if it is 0
+        "images": "extract",
+        "skipped": "extract",
+        "iterations": "fit",
+        "sheets": "pictures",
+    }
+
+    bitmosaic: str  # the version that began the run
+    begun: str  # ISO time
+    arguments: dict[str, Any]  # of `cluster` or `fit`; a run is resumed only with the same
+    seconds: dict[str, float]  # of each finished stage
+    python: str = ""
+    packages: dict[str, str] = field(default_factory=dict)
+    bytes: dict[str, dict[str, int]] = field(default_factory=dict)  # sizes of the files of each stage
+    # extract
+    images: int = 0
+    skipped: int = 0
+    views_folder: str | None = None  # if it is not in the run folder
+    # fit
+    view_weights: dict[str, float] = field(default_factory=dict)
+    iterations: int = 0
+    how_many: dict[str, Any] | None = None  # with `auto`: the cluster counts that were tried
+    # tables
+    sizes: list[int] = field(default_factory=list)  # by cluster number
+    mean_distances: list[float] = field(default_factory=list)
+    scores: dict[str, float] | None = None
+    # pictures
+    sheets: int = 0
+    # refits
+    absorbed: int = 0  # number of additions that the last fit included
+    ids: list[int] | None = None  # cluster number of each center; None: 0, 1, 2 …
+    next_number: int | None = None  # lowest cluster number that was never used
+    refits: list[dict[str, Any]] = field(default_factory=list)
+    request: dict[str, Any] | None = None  # arguments of the last refit
+
+    def as_json(self) -> dict[str, Any]:
+        empty = {part.name for part in fields(self) if _has_default(part) and not getattr(self, part.name)}
+        empty -= {name for name, stage in self.COUNTS.items() if stage in self.seconds}
+        return {name: value for name, value in super().as_json().items() if name not in empty}
+
+
+@dataclass
+class AdditionManifest(_Stored):
+    """The manifest of an addition."""
+
+    FORMAT: ClassVar[str] = "bitmosaic-addition"
+    WHAT: ClassVar[str] = "an addition to a run"
+
+    at: str  # ISO time
+    source: str
+    images: int
+    known: int  # number of images that the run already had
+    skipped: int
+    updated: bool  # whether the centers were updated
+    bitmosaic: str = ""
+    fingerprint: str | None = None  # signature of the source
+    drift: dict[str, Any] | None = None
+
+
+def _has_default(part: Any) -> bool:
+    return part.default is not MISSING or part.default_factory is not MISSING
+
+
+def _is_a(value: Any, annotation: Any) -> bool:
+    """Whether a value has the annotated type. Types of items are not checked."""
+    kinds = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    return isinstance(value, tuple(get_origin(kind) or kind for kind in kinds))

@@ -1,0 +1,1 @@
+"""Clusters that meet constraints: links, fixed rows and size limits."""

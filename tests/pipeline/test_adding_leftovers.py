@@ -1,0 +1,131 @@
+"""Leftovers of an interrupted addition are not published with the next one."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pictures import write_pictures
+
+from bitmosaic import pipeline
+from bitmosaic.errors import FileFormatError, UnwritableFileError
+from bitmosaic.io import files as atomic
+from bitmosaic.pipeline.adding import WORK
+from bitmosaic.run.folder import Run
+from bitmosaic.views import write_views
+
+OPTIONS = {"views": ("ch",), "max_side": 16}
+NEW = {"a": np.random.default_rng(1).normal(size=(7, 5))}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    root = tmp_path_factory.mktemp("leftovers")
+    first, more = write_pictures(root / "first", 6), write_pictures(root / "more", 3, seed=9)
+    pipeline.cluster(first, root / "run", 3, **OPTIONS)
+    write_views(root / "views", {"a": np.random.default_rng(0).normal(size=(60, 5))})
+    pipeline.fit(root / "views", root / "of views", 3)
+    return root, first, more
+
+
+@pytest.fixture
+def run(made, tmp_path):
+    return Run(shutil.copytree(made[0] / "run", tmp_path / "run"))
+
+
+@pytest.fixture
+def of_views(made, tmp_path):
+    return Run(shutil.copytree(made[0] / "of views", tmp_path / "run"))
+
+
+def leave(run, name):
+    path = run.folder / "additions" / WORK / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"of another")
+    return path
+
+
+def refuse(*_, **__):
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def refuse_to_remove_folders(monkeypatch):
+    rmtree = shutil.rmtree
+    monkeypatch.setattr(
+        atomic.shutil, "rmtree", lambda path, ignore_errors=False: None if ignore_errors else refuse(rmtree)
+    )
+
+
+def test_centers_of_an_interrupted_update_are_not_published_with_the_next_addition(made, run):
+    leave(run, "centers.npy")
+    added = pipeline.add(run, made[2], update=False)
+    assert added.folder.name == "0001"
+    assert not (added.folder / "centers.npy").exists()
+
+
+def test_features_in_memory_do_not_use_leftover_features(of_views):
+    leave(of_views, "views/extraction.json")
+    added = pipeline.add(of_views, NEW)
+    assert added.folder.name == "0001"
+    assert not (added.folder / "views" / "extraction.json").exists()
+
+
+def test_leftover_features_that_cannot_be_removed_are_not_published(of_views, monkeypatch):
+    leave(of_views, "views/extraction.json")
+    with monkeypatch.context() as patched:
+        refuse_to_remove_folders(patched)
+        with pytest.raises(UnwritableFileError, match=r"\.adding/views cannot be written \(Permission denied\)"):
+            pipeline.add(of_views, NEW)
+    assert Run(of_views.folder).n_images == 60
+    assert not (pipeline.add(of_views, NEW).folder / "views" / "extraction.json").exists()
+
+
+@pytest.mark.parametrize("call", ["unlink", "iterdir"])
+def test_a_work_folder_that_cannot_be_emptied_is_an_error(of_views, monkeypatch, call):
+    leave(of_views, "centers.npy")
+    does = getattr(Path, call)
+
+    def fail(path, **options):
+        stuck = path.name in ("centers.npy", WORK) and not options
+        return refuse() if stuck else does(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, call, fail)
+        with pytest.raises(UnwritableFileError, match=r"\.adding cannot be written \(Permission denied\)"):
+            pipeline.add(of_views, NEW)
+    assert pipeline.add(of_views, NEW).images == 7
+
+
+def test_a_work_folder_that_cannot_be_removed_is_an_error(made, of_views, monkeypatch):
+    refuse_to_remove_folders(monkeypatch)
+    with pytest.raises(UnwritableFileError, match=r"\.adding cannot be written \(Permission denied\)"):
+        pipeline.add(of_views, made[0] / "views")
+
+
+def test_calling_cluster_again_does_not_remove_files_of_a_running_addition(made, run, monkeypatch):
+    """Each has a lock of its own: one that of the run, the other that of its additions."""
+    _, first, more = made
+    replace, asked = os.replace, []
+
+    def meanwhile(source, target):
+        if Path(target).name in ("manifest.json", "codes.npy") and target not in asked:
+            asked.append(target)
+            with monkeypatch.context() as patched:
+                patched.setattr(atomic.os, "replace", replace)
+                pipeline.cluster(first, run.folder, 3, **OPTIONS)
+        replace(source, target)
+
+    monkeypatch.setattr(atomic.os, "replace", meanwhile)
+    assert pipeline.add(run, more).images == 9
+    assert len(asked) >= 3
+
+
+@pytest.mark.parametrize("place", ["views", "additions/0001/views"])
+def test_the_error_of_lost_content_hashes_does_not_advise_to_remove_the_run(made, run, place):
+    pipeline.add(run, made[2])
+    (run.folder / place / "digests.npy").unlink()
+    with pytest.raises(FileFormatError, match=r"digests\.npy must be there.* Copy it again from where it") as caught:
+        pipeline.add(run, made[1])
+    assert "emove" not in str(caught.value)

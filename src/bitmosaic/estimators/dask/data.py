@@ -8,7 +8,7 @@ import numpy as np
 
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.estimators.dask.clustering import ClusterBlocks, ClusterProblem, labels_of
-from bitmosaic.estimators.dask.fit import fit_on_cluster, key_prefix, new_key, new_name
+from bitmosaic.estimators.dask.fit import RESULT, fit_on_cluster, key_prefix, new_key, new_name
 from bitmosaic.estimators.dask.parts import Column, Parts
 from bitmosaic.estimators.dask.rows import aligned, as_array, as_delayed, identity, map_parts, on_parts, part_views
 from bitmosaic.solver.blocks import FEW_ROWS, LocalData, Sums, TakenRows
@@ -96,7 +96,7 @@ def column_as_dask(column, dtype, chunks):
     sizes = [tuple(np.diff(parts.bounds).tolist()), *([(column.width,)] if column.width else [])]
     parts.gathered(parts.client.map(len, arrays, pure=False, key=key_prefix("outcome-there")), range(len(parts)))
     array = as_array(arrays, tuple(sizes), dtype).rechunk({0: chunks})
-    array = parts.client.persist(array.map_blocks(identity, dtype=dtype, meta=array._meta, name=new_name("result")))
+    array = parts.client.persist(array.map_blocks(identity, dtype=dtype, meta=array._meta, name=new_name(RESULT)))
     wait(array)
     return array
 

@@ -8,8 +8,9 @@ from contextvars import ContextVar
 from bitmosaic.errors import ClusterError, MissingExtraError
 
 NO_DASK = "A cluster needs Dask, which is not installed: pip install 'bitmosaic[dask]'"
-GRAPH_SECONDS = 10  # maximum time for a graph to reach the scheduler
+GRAPH_SECONDS = 30  # maximum time for a graph to reach the scheduler
 FIT = ContextVar("FIT", default="0" * 8)  # name of the fit; Dask's dashboard hides a suffix of 8 hex digits
+RESULT = "result"  # step of the arrays that a fit returns
 LOST = ("CancelledError", "FutureCancelledError", "FuturesCancelledError", "CommClosedError", "ClosedClientError")
 
 
@@ -30,28 +31,30 @@ def current_client():
 
 @contextmanager
 def fit_on_cluster():
-    """Yield the current client for one fit. A fit that fails or is interrupted leaves nothing on the cluster.
+    """Yield the current client for one fit. At the end of the fit, only its result stays on the cluster.
 
-    All keys of a fit contain its name. Its work is released even if a future is still referenced: by a stored
-    traceback, in `as_completed`, in a thread of Dask. Other work of the client is not touched.
+    A fit that fails or is interrupted leaves nothing there. Futures that are still referenced do not matter: a stored
+    traceback, `as_completed` and the threads of Dask may hold some. Other work of the client is not touched.
     """
     client = current_client()
     name = secrets.token_hex(4)
     before = FIT.set(name)
+    kept = None
     try:
         yield client
+        kept = RESULT
     except BaseException as error:
-        with suppress(Exception):  # a closed client has nothing to release
-            release(client, name)
         if type(error).__name__ in LOST:
             raise connection_lost(error) from error
         raise
     finally:
         FIT.reset(before)
+        with suppress(Exception):  # a closed client has nothing to release
+            release(client, name, kept)
 
 
-def release(client, fit):
-    """Release all keys of a fit on the scheduler.
+def release(client, fit, kept=None):
+    """Release all keys of a fit on the scheduler, except those of the step `kept`.
 
     The scheduler ignores the release of keys whose graph has not arrived yet, and would compute them afterwards. So it
     waits for these graphs first.
@@ -59,18 +62,22 @@ def release(client, fit):
     pending = [
         key for key, state in list(client.futures.items()) if belongs_to_fit(key, fit) and state.status == "pending"
     ]
-    client.run_on_scheduler(release_keys, client=client.id, fit=fit, pending=pending)
+    client.run_on_scheduler(release_keys, client=client.id, fit=fit, kept=kept, pending=pending)
 
 
-async def release_keys(dask_scheduler, client, fit, pending):
-    """On the scheduler: wait for the graphs of the pending keys, then release all keys of the fit."""
+async def release_keys(dask_scheduler, client, fit, kept, pending):
+    """On the scheduler: wait for the graphs of the pending keys, then release the keys of the fit."""
     loop = asyncio.get_running_loop()
     end = loop.time() + GRAPH_SECONDS
     while loop.time() < end and (
         dask_scheduler._active_graph_updates or any(key not in dask_scheduler.tasks for key in pending)
     ):
         await asyncio.sleep(0.01)
-    keys = [task.key for task in dask_scheduler.clients[client].wants_what if belongs_to_fit(task.key, fit)]
+    keys = [
+        task.key
+        for task in dask_scheduler.clients[client].wants_what
+        if belongs_to_fit(task.key, fit) and not belongs_to_fit(task.key, f"{kept}-{fit}")
+    ]
     dask_scheduler.client_releases_keys(keys, client)
 
 

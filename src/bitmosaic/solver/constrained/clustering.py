@@ -15,7 +15,6 @@ from bitmosaic.hamming.codes import as_words, hamming_distances, in_pieces, near
 from bitmosaic.hamming.pruning import Assignment, assign_codes
 from bitmosaic.io.threads import row_ranges
 from bitmosaic.solver.clustering import Problem, Step, best_of, plain_if_equal, refine, seed
-from bitmosaic.solver.constrained import clustering as sizes
 from bitmosaic.solver.constrained import kernels
 
 # ---- Codes -> nearby centers, with a minimum and a maximum number of codes in each cluster.
@@ -177,7 +176,7 @@ class ConstrainedProblem(Problem):
         if labels is not None and not self.is_better(found, labels, Q, bit_weights, S_new, S):
             found, S_new = labels, S
         n_moved = len(found) if labels is None else int(np.count_nonzero(found != labels))
-        far = sizes.own_distances(self.codes, centers, weights, found)
+        far = own_distances(self.codes, centers, weights, found)
         far[self.rules.fixed_rows] = 0  # never used to fill an empty cluster
         kept = Assignment(centers, found, far)
         return ConstrainedStep(kept, np.bincount(found, minlength=len(Q)), S_new, n_moved, nearest, prices)
@@ -203,10 +202,10 @@ class ConstrainedProblem(Problem):
             load = r.fixed_load() + np.bincount(units, r.unit_sizes, c).astype(np.int64)
             limits = np.maximum(r.min_size - load, 0), r.max_size - load
             if not self.always_exact:
-                return sizes.within_greedy(
+                return within_greedy(
                     self.codes, centers, weights, constrained, *limits, labels, self.n_threads
                 ), prices
-            found, prices = sizes.within(
+            found, prices = within(
                 self.codes, centers, weights, constrained, *limits, labels, prices, self.n_threads
             )
             if not again or np.array_equal(moved := self.assign_units(costs, prices * scale, units), units):

@@ -1,11 +1,10 @@
 """Constraints in the form the solver uses: fixed rows, units of rows that move together, and size limits."""
 
 import hashlib
+import heapq
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from bitmosaic.errors import ConstraintError
 from bitmosaic.solver.constrained import kernels
@@ -48,10 +47,6 @@ class Rules:
         constrained = np.zeros(self.n_rows, bool)
         constrained[self.fixed_rows] = constrained[self.unit_rows] = True
         return constrained
-
-    @property
-    def constrained_rows(self):
-        return np.union1d(self.fixed_rows, self.unit_rows)
 
     @property
     def n_bytes(self):
@@ -133,12 +128,12 @@ def offsets(sizes):
 
 # ---- Check before any computation that the units can be assigned to clusters without breaking a rule.
 #
-# First a greedy pass assigns each unit to the first cluster that fits. If that fails, a backtracking search finds a
-# feasible assignment, proves that there is none, or gives up after a fixed amount of work.
+# This includes graph coloring and packing, so there is no fast exact method. A greedy pass assigns each unit to the
+# first cluster that fits. If it fails, further attempts assign the most constrained unit first, with random ties; units
+# that had no cluster left come first in the next attempt.
 
 
-MAX_CHECKS = 500_000_000  # checks of a unit or a cluster: a few seconds
-MAX_PAIRS = 100_000_000  # units × clusters that the search can track
+ATTEMPTS, MAX_WORK = 100, 3_000_000  # attempts, and units and links visited by all of them (about ten seconds)
 MAX_LISTED = 12  # row numbers in a message
 
 
@@ -153,62 +148,50 @@ def with_feasible_labels(rules):
     parts = (rules.unit_sizes, rules.link_starts, rules.links, rules.forbidden_starts, rules.forbidden)
     if kernels.assign_greedily(largest_first, *parts, costs, *limits, load, labels):
         return replace(rules, feasible_labels=labels)
-    if rules.limits_sizes:
-        return replace(rules, feasible_labels=search(rules, np.arange(rules.n_units), free))
-    for units in components(rules):  # without size limits, components are independent
-        labels[units] = search(rules, units, free)
-    return replace(rules, feasible_labels=labels)
+    failures, rng = np.zeros(rules.n_units, np.int64), np.random.default_rng(0)
+    for _ in range(max(1, min(ATTEMPTS, MAX_WORK // (rules.n_units + len(rules.links))))):
+        found = attempt(rules, free, failures, rng)
+        if found is not None:
+            return replace(rules, feasible_labels=found)
+    raise infeasible_error(rules, failures.argmax())
 
 
-def search(rules, units, free):
-    """Feasible clusters of some sorted units. Units linked to them must be included."""
-    if len(units) * rules.n_clusters > MAX_PAIRS:
-        raise ConstraintError(
-            f"Found no assignment of {len(units)} groups and linked rows to {rules.n_clusters} clusters, and the "
-            "problem is too large for an exhaustive search. Remove some links or widen the size limits."
-        )
-    number = np.zeros(rules.n_units, np.int32)
-    number[units] = np.arange(len(units))
-    links, link_starts = take_units(rules.links, rules.link_starts, units)
-    forbidden, forbidden_starts = take_units(rules.forbidden, rules.forbidden_starts, units)
-    labels, failures = np.empty(len(units), np.int32), np.empty(len(units), np.int64)
-    found = kernels.find_feasible(
-        rules.unit_sizes[units],
-        link_starts,
-        number[links],
-        forbidden_starts,
-        forbidden,
-        rules.min_size,
-        rules.max_size,
-        free,
-        rules.fixed_load(),
-        MAX_CHECKS,
-        labels,
-        failures,
-    )
-    if found != 1:
-        raise infeasible_error(rules, units[failures.argmax()] if failures.any() else units[0], proven=found == 0)
-    return labels
+def attempt(rules, free, failures, rng):
+    """Clusters (u,) of the units, or None. A unit without an allowed cluster is counted in failures (u,)."""
+    u, c, sizes, load = rules.n_units, rules.n_clusters, rules.unit_sizes, rules.fixed_load()
+    allowed = np.ones((u, c), bool)
+    allowed[np.repeat(np.arange(u), np.diff(rules.forbidden_starts)), rules.forbidden] = False
+    n_allowed, ties = allowed.sum(1), rng.random(u)
+    prefer_full = rng.random() < 0.5  # full clusters first, which packs; or empty ones, which reaches min_size
+
+    def priority(unit):
+        size = -int(sizes[unit]) if rules.limits_sizes else 0
+        return (-int(failures[unit]), size, int(n_allowed[unit]), ties[unit], unit)
+
+    labels, queue = np.full(u, -1, np.int32), [priority(unit) for unit in range(u)]
+    heapq.heapify(queue)
+    while queue:
+        unit = heapq.heappop(queue)[-1]
+        if labels[unit] >= 0:
+            continue
+        open_ = np.flatnonzero(allowed[unit] & (load + sizes[unit] <= rules.max_size))
+        if not len(open_):
+            failures[unit] += 1
+            return None
+        open_ = rng.permutation(open_)
+        to = open_[np.argmax(load[open_]) if prefer_full else np.argmin(load[open_])]
+        labels[unit] = to
+        load[to] += sizes[unit]
+        for other in rules.links[rules.link_starts[unit] : rules.link_starts[unit + 1]]:
+            if labels[other] < 0 and allowed[other, to]:
+                allowed[other, to] = False
+                n_allowed[other] -= 1
+                heapq.heappush(queue, priority(other))  # the earlier entry is skipped later
+    return labels if np.maximum(rules.min_size - load, 0).sum() <= free else None
 
 
-def take_units(values, starts, units):
-    """The values of some units only, and the start of each unit in them."""
-    counts = np.diff(starts)[units]
-    first = np.repeat(starts[units] - offsets(counts)[:-1], counts)
-    return values[first + np.arange(len(first))], offsets(counts)
-
-
-def components(rules):
-    """Connected components of the cannot-link graph, each as sorted units."""
-    shape = (rules.n_units, rules.n_units)
-    graph = csr_array((np.ones(len(rules.links), np.int8), rules.links, rules.link_starts), shape=shape)
-    number = connected_components(graph, directed=False)[1]
-    order = np.argsort(number, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
-
-
-def infeasible_error(rules, unit, proven):
-    """The error for rules that cannot be met. `unit` is the one that most often had no cluster left."""
+def infeasible_error(rules, unit):
+    """The error for rules that were not met. `unit` is the one that most often had no cluster left."""
     clique = greedy_clique(rules, unit)
     if len(clique) > rules.n_clusters:
         rows = [int(rules.unit_rows[rules.starts[u]]) for u in clique]
@@ -216,13 +199,12 @@ def infeasible_error(rules, unit, proven):
             f"cannot_link needs {len(clique)} clusters because rows {format_rows(rows)} must all be in different ones, "
             f"got n_clusters={rules.n_clusters}. Raise n_clusters or remove some of these links."
         )
-    what = "The constraints cannot be met" if proven else "Found no way to meet the constraints (one may exist)"
-    size = "" if not rules.limits_sizes else f" with min_size={rules.min_size} and max_size={rules.max_size}"
+    size = "" if not rules.limits_sizes else f", min_size={rules.min_size} and max_size={rules.max_size}"
     rows = rules.unit_rows[rules.starts[unit] : rules.starts[unit + 1]].tolist()
     others = int(rules.link_starts[unit + 1] - rules.link_starts[unit])
     forbidden = int(rules.forbidden_starts[unit + 1] - rules.forbidden_starts[unit])
     return ConstraintError(
-        f"{what} with {rules.n_clusters} clusters{size}. The most constrained is "
+        f"Found no way to meet the constraints with {rules.n_clusters} clusters{size}. The most constrained is "
         f"{'row' if len(rows) == 1 else 'the group of rows'} {format_rows(rows)}: it cannot be with {others} other "
         f"groups or rows, and fixed rows exclude it from {forbidden} clusters. "
         "Remove some constraints or raise n_clusters."

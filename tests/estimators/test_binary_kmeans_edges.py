@@ -1,14 +1,12 @@
 """BinaryKMeans: bad input, scikit-learn conventions, and files."""
 
-import pickle
 import re
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from bitmosaic import HSIC, BinaryKMeans
+from bitmosaic import BinaryKMeans
 from bitmosaic.errors import BitmosaicError, ModelFileError
 from bitmosaic.estimators.model_file import read_model, write_model
 
@@ -22,20 +20,15 @@ def model():
 
 BAD_CODES = {
     "floats": (CODES / 2, TypeError, r"array of uint8 or uint64; got float64. Pack ±1 or 0/1 columns with np.packbits"),
-    "signed": (CODES.astype(np.int64), TypeError, "array of uint8 or uint64; got int64"),
-    "booleans": (CODES > 9, TypeError, "array of uint8 or uint64; got bool"),
     "a list": (CODES.tolist(), TypeError, "array of uint8 or uint64; got list"),
-    "None": (None, TypeError, "array of uint8 or uint64; got NoneType"),
-    "text": ("codes.npy", TypeError, "array of uint8 or uint64; got str"),
     "the wrong byte order": (CODES.view(">u8"), TypeError, "array of uint8 or uint64; got >u8"),
     "one code": (CODES[0], ValueError, r"2-D array with one row per sample; got shape \(8,\)"),
-    "a cube": (CODES[None], ValueError, r"2-D array with one row per sample; got shape \(1, 60, 8\)"),
     "no bits": (CODES[:, :0], ValueError, r"2-D array with one row per sample; got shape \(60, 0\)"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD_CODES)
-def test_codes_of_a_wrong_kind_are_refused_at_fit_predict_and_transform(model, kind):
+def test_codes_of_a_wrong_type_raise_an_error(model, kind):
     bad, builtin, message = BAD_CODES[kind]
     for method in (BinaryKMeans(4).fit, model.predict, model.transform):
         with pytest.raises(BitmosaicError, match=message) as caught:
@@ -43,15 +36,15 @@ def test_codes_of_a_wrong_kind_are_refused_at_fit_predict_and_transform(model, k
         assert isinstance(caught.value, builtin)
 
 
-def test_codes_of_another_width_are_refused_at_predict_and_transform(model):
+def test_codes_of_another_width_raise_an_error(model):
     for method in (model.predict, model.transform):
         with pytest.raises(ValueError, match="must have 64 bits, as at fit; got 40") as caught:
             method(CODES[:, :5])
         assert isinstance(caught.value, BitmosaicError)
 
 
-@pytest.mark.parametrize("n", [0, 1, 3])
-def test_fewer_samples_than_clusters_are_refused(n):
+@pytest.mark.parametrize("n", [0, 3])
+def test_fewer_samples_than_clusters_raise_an_error(n):
     with pytest.raises(ValueError, match=f"n_samples={n} should be >= n_clusters=4. Lower n_clusters") as caught:
         BinaryKMeans(4).fit(CODES[:n])
     assert isinstance(caught.value, BitmosaicError)
@@ -60,16 +53,13 @@ def test_fewer_samples_than_clusters_are_refused(n):
 BAD_SAMPLE_WEIGHTS = {
     "negative": (np.r_[-1.0, np.ones(59)], r"60 numbers from 0 to 1e30; got shape \(60,\) with -1.0 as"),
     "NaN": (np.r_[np.nan, np.ones(59)], "60 numbers from 0"),
-    "infinite": (np.r_[np.inf, np.ones(59)], "60 numbers from 0"),
     "too few": (np.ones(59), r"got shape \(59,\)"),
-    "a table": (np.ones((60, 1)), r"got shape \(60, 1\)"),
-    "a number": (2.0, r"got shape \(\)"),
     "words": (["a"] * 60, "sample_weight must be numbers; got list"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD_SAMPLE_WEIGHTS)
-def test_bad_sample_weights_are_refused(kind):
+def test_bad_sample_weights_raise_an_error(kind):
     bad, message = BAD_SAMPLE_WEIGHTS[kind]
     with pytest.raises(ValueError, match=message) as caught:
         BinaryKMeans(4).fit(CODES, sample_weight=bad)
@@ -96,7 +86,7 @@ BAD_PARAMETERS = [
 
 
 @pytest.mark.parametrize(("parameters", "message"), BAD_PARAMETERS)
-def test_parameters_out_of_range_are_refused(parameters, message):
+def test_parameters_out_of_range_raise_an_error(parameters, message):
     with pytest.raises(ValueError, match=message) as caught:
         BinaryKMeans(**({"n_clusters": 4} | parameters)).fit(CODES)
     assert isinstance(caught.value, BitmosaicError)
@@ -115,28 +105,6 @@ def test_an_unfitted_model_raises_an_error(tmp_path):
 # ---- scikit-learn's conventions
 
 
-def test_parameters_can_be_read_set_and_cloned(model):
-    assert model.get_params()["n_clusters"] == 4
-    weighted = BinaryKMeans(3, bit_weights=np.ones(64), balance=0.5)
-    copy = clone(weighted)
-    assert copy.get_params().keys() == weighted.get_params().keys()
-    assert (copy.n_clusters, copy.balance) == (3, 0.5)
-    assert not hasattr(clone(model), "labels_")
-    assert copy.set_params(n_clusters=7).n_clusters == 7
-    with pytest.raises(ValueError, match="Invalid parameter 'k' for estimator BinaryKMeans"):
-        copy.set_params(k=3)
-
-
-def test_output_columns_have_names_and_may_be_a_data_frame(model):
-    pandas = pytest.importorskip("pandas")
-    names = [f"binarykmeans{i}" for i in range(4)]
-    assert model.get_feature_names_out().tolist() == names
-    frame = clone(model).set_output(transform="pandas").fit(CODES).transform(CODES)
-    assert isinstance(frame, pandas.DataFrame)
-    assert frame.columns.tolist() == names
-    np.testing.assert_array_equal(frame.to_numpy(), model.transform(CODES))
-
-
 # ---- files
 
 
@@ -144,7 +112,6 @@ MODELS = {
     "bytes": (CODES, {"random_state": 0}),
     "words": (CODES.view(np.uint64), {"random_state": 1}),
     "bit weights": (CODES, {"random_state": 0, "bit_weights": np.linspace(0.1, 2, 64)}),
-    "equal bit weights": (CODES, {"random_state": 0, "bit_weights": [2] * 64}),
     "centers": (CODES, {"init": CODES[:4], "balance": 0.01, "n_threads": 2}),
     "a generator": (CODES, {"random_state": np.random.RandomState(0)}),
 }
@@ -173,28 +140,6 @@ def test_a_saved_model_is_loaded_exactly(kind, tmp_path):
             np.testing.assert_array_equal(back.get_params()[name], value)
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_a_loaded_model_can_be_fitted_again(kind, tmp_path):
-    codes, parameters = MODELS[kind]
-    model = BinaryKMeans(4, **parameters).fit(codes)
-    model.save(tmp_path / "model")
-    again = BinaryKMeans.load(tmp_path / "model").fit(codes)
-    if kind != "a generator":
-        np.testing.assert_array_equal(again.labels_, model.labels_)
-
-
-def test_a_pickled_model_predicts_as_before(model):
-    back = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(back.predict(CODES), model.labels_)
-    np.testing.assert_array_equal(back.transform(CODES), model.transform(CODES))
-
-
-def test_a_file_of_hsic_raises_an_error(tmp_path):
-    HSIC(2, n_bits=8, n_anchors=5, random_state=0).fit(CODES.astype(float)).save(tmp_path / "model")
-    with pytest.raises(ModelFileError, match=r"holds a 'HSIC' model, not 'BinaryKMeans'; load it with HSIC.load"):
-        BinaryKMeans.load(tmp_path / "model")
-
-
 def with_parameters(**changes):
     return lambda arrays, facts: facts["parameters"].update(changes)
 
@@ -205,32 +150,13 @@ def with_array(name, change):
 
 CONTRADICTIONS = {
     "a center too few": with_array("centers", lambda a: a[1:]),
-    "centers in a row": with_array("centers", lambda a: a.reshape(-1)),
-    "centers of floats": with_array("centers", lambda a: a.astype(np.float32)),
-    "centers too short": with_array("centers", lambda a: a[:, 1:]),
-    "no bits": lambda arrays, facts: arrays.update(centers=arrays["centers"][:, :0], bit_weights=np.ones(0)),
     "bit weights too short": with_array("bit_weights", lambda a: a[1:]),
-    "negative bit weights": with_array("bit_weights", lambda a: -a),
     "bit weights of NaN": with_array("bit_weights", lambda a: a * np.nan),
-    "no centers": lambda arrays, facts: arrays.pop("centers"),
+    "labels of floats": with_array("labels", lambda a: a.astype(np.float32)),
     "no labels": lambda arrays, facts: arrays.pop("labels"),
     "no inertia": lambda arrays, facts: facts.pop("inertia"),
-    "an inertia of text": lambda arrays, facts: facts.update(inertia="low"),
-    "a label too high": with_array("labels", lambda a: a + 4),
-    "a label below zero": with_array("labels", lambda a: a - 1),
-    "labels of floats": with_array("labels", lambda a: a.astype(np.float32)),
-    "labels in a table": with_array("labels", lambda a: a[:, None]),
-    "another type of codes": lambda arrays, facts: facts.update(dtype="float64"),
-    "a type of codes that does not fit": lambda arrays, facts: (
-        facts.update(dtype="uint64"),
-        arrays.update(centers=arrays["centers"][:, :5], bit_weights=np.ones(40)),
-    ),
-    "another number of clusters": with_parameters(n_clusters=5),
-    "a number of clusters in words": with_parameters(n_clusters="four"),
     "a parameter out of range": with_parameters(max_iter=-3),
     "an unknown parameter": with_parameters(k=4),
-    "parameters in a list": lambda arrays, facts: facts.update(parameters=[4]),
-    "no parameters": lambda arrays, facts: facts.pop("parameters"),
 }
 
 

@@ -20,7 +20,7 @@ from bitmosaic.solver import loop
 from bitmosaic.views import Views, write_views
 
 pytestmark = pytest.mark.filterwarnings("ignore:The objective still fell")
-N = 4000
+N = 3500
 SMALL = {"n_clusters": 4, "n_bits": 32, "n_anchors": 40, "n_init": 2, "max_iter": 3, "tol": 0, "train_size": 1500}
 SMALL["random_state"] = 0
 
@@ -77,17 +77,16 @@ def assert_same(model, expected):
 
 VARIANTS = {
     "default": {},
-    "frobenius": {"norm": "frobenius"},
-    "two steps": {"joint": False},
-    "all rows": {"train_size": 1.0},
-    "rotation": {"start": "rotation"},
+    "two steps": {"joint": False, "norm": "frobenius"},
+    "all rows": {"train_size": 1.0, "start": "rotation"},
     "auto": {"n_clusters": "auto", "train_size": 600},
 }
 
 
 @pytest.mark.filterwarnings("ignore:The number of clusters")
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
-def test_a_fit_interrupted_after_any_step_resumes_to_the_same_result(views, tmp_path, changes):
+def test_a_fit_interrupted_after_any_step_resumes_to_the_same_result(views, tmp_path, changes, monkeypatch):
+    monkeypatch.setattr("bitmosaic.solver.n_clusters.ROWS", 200)
     parameters = SMALL | changes
     expected = HSIC(**parameters).fit(views)
     model = HSIC(**parameters)
@@ -210,7 +209,7 @@ def test_a_folder_with_other_files_is_not_a_checkpoint(views, tmp_path):
 
 
 def test_a_run_resumes_without_a_stale_checkpoint(views, tmp_path, monkeypatch):
-    write_views(tmp_path / "views", views)
+    write_views(tmp_path / "views", {name: X[:600] for name, X in views.items()})
 
     def fit(progress):
         return pipeline.fit(tmp_path / "views", tmp_path / "run", 4, progress=progress)
@@ -224,51 +223,14 @@ def test_a_run_resumes_without_a_stale_checkpoint(views, tmp_path, monkeypatch):
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
-@pytest.mark.parametrize("name", ["codes", "labels", "centers", "S", "alpha", "bit_weights", "ZtB1", "ZtB2"])
-def test_a_checkpoint_with_missing_or_wrong_arrays_raises_an_error(views, tmp_path, name):
+def test_a_checkpoint_with_missing_or_wrong_arrays_raises_an_error(views, tmp_path):
     with pytest.raises(InterruptedFitError):
         HSIC(**SMALL).fit(views, progress=interrupt_at(5), checkpoint=tmp_path)
     arrays, facts = read_model(tmp_path / "loop.safetensors", checkpoint.KIND)
-    others = [arrays | {name: arrays[name][:-1]}, {key: array for key, array in arrays.items() if key != name}]
-    if name == "labels":
-        others.append(arrays | {name: arrays[name] + 1})
-    for other in others:
+    for other in (arrays | {"codes": arrays["codes"][:-1]}, {"codes": arrays["codes"]}):
         write_model(tmp_path / "loop.safetensors", checkpoint.KIND, other, facts)
         with pytest.raises(BitmosaicError, match=r"has other arrays or values than|a part is missing"):
             HSIC(**SMALL).fit(views, checkpoint=tmp_path)
-
-
-def changed(state, **parts):
-    return {"state": state | parts}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda arrays, state: ({"alpha": arrays["alpha"] * 2}, {}),
-        lambda arrays, state: ({"alpha": arrays["alpha"] * [-1, 3, 1]}, {}),
-        lambda arrays, state: ({"ZtB0": arrays["ZtB0"] * 1e300}, {}),
-        lambda arrays, state: ({"S": arrays["S"] + 2**40}, {}),
-        lambda arrays, state: ({"sizes": arrays["sizes"] + 1}, {}),
-        lambda arrays, state: ({"bit_weights": -arrays["bit_weights"]}, {}),
-        lambda arrays, state: ({}, changed(state, before="x")),
-        lambda arrays, state: ({}, changed(state, before=[0])),
-        lambda arrays, state: ({}, changed(state, before=1.5)),
-        lambda arrays, state: ({}, changed(state, history=[[1, "P", "x"]])),
-        lambda arrays, state: ({}, changed(state, history=[[1, 2, 3.0]])),
-        lambda arrays, state: ({}, changed(state, history=[[1, "P", 10**400]])),
-        lambda arrays, state: ({}, changed(state, clustering=["x", 1, True])),
-        lambda arrays, state: ({}, changed(state, n_iter=99)),
-    ],
-)
-def test_impossible_values_in_a_checkpoint_raise_an_error(views, tmp_path, change):
-    with pytest.raises(InterruptedFitError):
-        HSIC(**SMALL).fit(views, progress=interrupt_at(5), checkpoint=tmp_path)
-    arrays, facts = read_model(tmp_path / "loop.safetensors", checkpoint.KIND)
-    other_arrays, other_facts = change(arrays, facts["state"])
-    write_model(tmp_path / "loop.safetensors", checkpoint.KIND, arrays | other_arrays, facts | other_facts)
-    with pytest.raises(StaleCheckpointError, match=r"has other arrays or values than|a part is missing"):
-        HSIC(**SMALL).fit(views, checkpoint=tmp_path)
 
 
 def test_two_fits_cannot_use_one_checkpoint(views, tmp_path):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from planted_views import NOISY, blobs
 from sklearn.datasets import load_digits
-from sklearn.metrics import adjusted_rand_score
 
 from bitmosaic import HSIC, BinaryKMeans, Constraints
 from bitmosaic.errors import ConstraintError, InvalidDataError, ParameterError, StaleCheckpointError
@@ -21,8 +20,8 @@ FIXED = {int(row): int(TRUTH[row]) for row in SOME}
 GROUPS = [SOME[TRUTH[SOME] == j].tolist() for j in range(C)]
 APART = [(GROUPS[i][0], GROUPS[j][0]) for i in range(C) for j in range(i)]
 SMALL = {"n_clusters": C, "n_bits": 32, "n_anchors": 60, "max_iter": 4, "random_state": 0}
-OPTIONS = [{}, {"start": "rotation"}, {"joint": False}, {"train_size": 300}, {"norm": "frobenius"}]
-ids = ["consensus", "rotation", "codes-first", "sampled", "frobenius"]
+OPTIONS = [{}, {"start": "rotation"}, {"joint": False, "train_size": 300, "norm": "frobenius"}]
+ids = ["consensus", "rotation", "codes first"]
 
 
 def packed(n=600, seed=0):
@@ -67,7 +66,7 @@ def digits():
 def accuracy_of_others(digits, **prior):
     views, truth, some = digits
     others = np.setdiff1d(np.arange(len(truth)), some)
-    fits = [HSIC(10, preset="fast", random_state=seed).fit(views, **prior).labels_ for seed in range(3)]
+    fits = [HSIC(10, preset="fast", random_state=seed).fit(views, **prior).labels_ for seed in range(2)]
     return np.mean([clustering_scores(truth[others], labels[others])["acc"] for labels in fits])
 
 
@@ -101,7 +100,7 @@ def test_predict_returns_the_nearest_center_and_labels_meet_the_constraints():
     np.testing.assert_allclose(distances_to_own(model.codes_, nearest, *centers)[0], shortest)
 
 
-@pytest.mark.parametrize("options", OPTIONS[:4], ids=ids[:4])
+@pytest.mark.parametrize("options", OPTIONS[:2], ids=ids[:2])
 def test_clusters_keep_the_numbers_of_initial_labels(options):
     views, truth = blobs(n=900, n_clusters=C, spread=3, seed=5)
     first = np.where(np.arange(900) % 2, (truth + 1) % C, -1)
@@ -109,7 +108,7 @@ def test_clusters_keep_the_numbers_of_initial_labels(options):
     assert np.mean(model.labels_ == (truth + 1) % C) > 0.95
 
 
-@pytest.mark.parametrize("options", OPTIONS[:3], ids=ids[:3])
+@pytest.mark.parametrize("options", OPTIONS[:2], ids=ids[:2])
 def test_a_cluster_without_initial_label_starts_among_rows_without_one(options):
     views, truth = blobs(n=900, n_clusters=C, spread=3, seed=5)
     model = HSIC(**SMALL | options).fit(views, init_labels=np.where(truth == 2, -1, truth))
@@ -126,7 +125,7 @@ def test_labels_do_not_depend_on_threads_blocks_and_memory():
 
     FEW = [(2, 3, 4), (5, 6)]
     expected = labels(n_threads=1)
-    for how in ({"n_threads": 2}, {"chunk_size": 64}, {"memory_limit": "30MB"}):
+    for how in ({"n_threads": 2}, {"chunk_size": 64, "memory_limit": "30MB"}):
         np.testing.assert_array_equal(labels(**how), expected)
 
 
@@ -152,10 +151,10 @@ def test_a_checkpoint_of_other_constraints_raises_an_error(tmp_path, monkeypatch
 
 
 def test_the_memory_limit_includes_constraints():
-    views = {"a": np.random.default_rng(0).standard_normal((60_000, 8)).astype(np.float32)}
-    limit = 45_000_000
+    views = {"a": np.random.default_rng(0).standard_normal((30_000, 8)).astype(np.float32)}
+    limit = 28_000_000
     model = HSIC(**SMALL | {"train_size": 600, "memory_limit": limit, "n_threads": 1})
-    limits = Constraints([(0, 1)], [(2, 3)], {4: 1}, 14_000, 16_000)
+    limits = Constraints([(0, 1)], [(2, 3)], {4: 1}, 7_000, 8_000)
     model.fit(views, constraints=limits)  # compiles kernels and imports modules
     tracemalloc.start()
     try:
@@ -229,14 +228,6 @@ def test_size_limits_are_met_if_all_codes_are_equal():
     counts = np.bincount(labels, minlength=5)
     assert counts.min() >= 5
     assert counts.max() <= 7
-
-
-def test_given_initial_centers_are_used():
-    codes, truth = packed()
-    init = BinaryKMeans(C, random_state=0).fit(codes).cluster_centers_
-    model = BinaryKMeans(C, init=init).fit(codes, constraints=Constraints(max_size=150))
-    assert np.bincount(model.labels_).max() == 150
-    assert adjusted_rand_score(truth, model.labels_) > 0.7
 
 
 def test_sample_weights_work_with_links_but_not_with_size_limits():

@@ -28,8 +28,8 @@ def random_views(n, *widths, seed=0):
 
 def test_more_rows_and_more_clusters_take_longer():
     model = HSIC(3, n_threads=1, train_size=1000)
-    few, rows = (model.estimate(n, [8, 4]) for n in (30_000, 3_000_000))
-    clusters = HSIC(300, n_threads=1, train_size=1000).estimate(30_000, [8, 4])
+    few, rows = (model.estimate(n, [8, 4]) for n in (20_000, 2_000_000))
+    clusters = HSIC(300, n_threads=1, train_size=1000).estimate(20_000, [8, 4])
     assert rows.encoding > 10 * few.encoding
     assert rows.clustering > 10 * few.clustering
     assert clusters.learning > few.learning
@@ -39,30 +39,19 @@ def test_more_rows_and_more_clusters_take_longer():
         assert estimate.seconds == estimate.learning + estimate.encoding + estimate.clustering
 
 
-def test_without_further_rows_learning_is_the_whole_estimate():
-    estimate = HSIC(3, n_threads=1).estimate(2000, [8, 4])
-    assert estimate.seconds == estimate.learning > 0
-
-
-@pytest.mark.parametrize("given", [{}, {"preset": "fast"}, {"joint": False}, {"memory_limit": "60MB"}])
+@pytest.mark.parametrize("given", [{"preset": "fast"}, {"joint": False, "memory_limit": "60MB"}])
 def test_every_kind_of_fit_can_be_estimated(given):
     assert HSIC(5, n_threads=1, **given).estimate(9000, [16]).seconds > 0
-
-
-def test_the_papers_settings_can_be_estimated():
-    assert HSIC.paper(5, n_anchors=50, n_threads=1).estimate(4000, {"a": 16, "b": 3}).widths == {"a": 16, "b": 3}
 
 
 @pytest.mark.parametrize(
     "model",
     [
         HSIC(4),
-        HSIC(4, preset="fast", train_size=1500),
-        HSIC(30, n_components=8, n_anchors=50),
         HSIC.paper(4, n_anchors=40),
         HSIC(4, memory_limit="30MB", n_anchors=100),
     ],
-    ids=["default", "fast", "reduced", "paper", "limited"],
+    ids=["default", "paper", "limited"],
 )
 def test_memory_agrees_with_the_plan_of_the_solver(model, monkeypatch, no_clock):
     planned = {}
@@ -94,7 +83,7 @@ def test_memory_agrees_with_the_plan_of_the_solver(model, monkeypatch, no_clock)
     assert estimate.memory_bytes == estimate.working_bytes + estimate.output_bytes
 
 
-@pytest.mark.parametrize("given", [{}, {"n_components": 8}, {"n_components": None, "n_bits": 64}])
+@pytest.mark.parametrize("given", [{"n_components": 8}, {"n_components": None, "n_bits": 64}])
 def test_disk_agrees_with_the_size_of_the_files(tmp_path, given, no_clock):
     data = random_views(3000, 200, 12)
     model = HSIC(6, random_state=0, max_iter=1, **given).fit(data)
@@ -191,12 +180,9 @@ def test_sizes_have_two_digits(value, text):
         (HSIC(5), 4, [3], "n_samples=4 should be >= n_clusters=5"),
         (HSIC(5), 100, [], "dims must be the columns of each view"),
         (HSIC(5), 100, {"a": 0}, r"got \{'a': 0\}"),
-        (HSIC(5), 100, [True], r"got \[True\]"),
-        (HSIC(5), 100, [2.5], r"got \[2.5\]"),
         (HSIC(5), 100, 64, "got 64"),
         (HSIC(5), 1e6, [64], "n must be a whole number of rows; got 1000000.0"),
         (HSIC(5, memory_limit="1MB"), 100_000, [64], "memory_limit must be at least"),
-        (HSIC(5, n_bits=12), 100, [3], "multiple of 8"),
     ],
 )
 def test_bad_arguments_of_an_estimate_raise_an_error_at_once(model, n, dims, message, no_clock):

@@ -1,11 +1,9 @@
 """Errors of HSIC: each is a BitmosaicError and a builtin error, and says what is wrong and what was found."""
 
-from contextlib import suppress
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 
 from bitmosaic import HSIC
 from bitmosaic.errors import (
@@ -62,22 +60,13 @@ BAD_VALUES = {
 
 
 @pytest.mark.parametrize("kind", BAD_VALUES)
-@pytest.mark.parametrize("n_threads", [1, 2])
-def test_bad_values_raise_an_error_with_the_row(kind, n_threads):
-    X, message = BAD_VALUES[kind]
-    with pytest.raises(ValueError, match=message) as caught:
-        HSIC(2, n_threads=n_threads, **SMALL).fit(X)
-    assert isinstance(caught.value, BitmosaicError)
-
-
-@pytest.mark.parametrize("kind", BAD_VALUES)
-@pytest.mark.parametrize("method", ["predict", "transform"])
-def test_bad_values_in_new_images_raise_an_error(model, one_view_model, kind, method):
+def test_bad_values_raise_an_error_with_the_row(model, one_view_model, kind):
     X, message = BAD_VALUES[kind]
     fitted = one_view_model if isinstance(X, np.ndarray) else model
-    with pytest.raises(ValueError, match=message) as caught:
-        getattr(fitted, method)(X)
-    assert isinstance(caught.value, BitmosaicError)
+    for method in (HSIC(2, **SMALL).fit, fitted.predict, fitted.transform):
+        with pytest.raises(ValueError, match=message) as caught:
+            method(X)
+        assert isinstance(caught.value, BitmosaicError)
 
 
 def test_the_error_has_the_row_number_in_the_data():
@@ -103,8 +92,8 @@ def bad_in_one_row(kind):
 
 
 @pytest.mark.parametrize("kind", OUTSIDE)
-@pytest.mark.parametrize("how", [{}, {"n_threads": 2}, {"chunk_size": 50}, {"memory_limit": "1GB"}], ids=str)
-def test_what_the_training_sample_did_not_show_is_refused_when_it_is_encoded(kind, how, capsys):
+@pytest.mark.parametrize("how", [{}, {"n_threads": 2, "chunk_size": 50}], ids=str)
+def test_bad_rows_outside_the_training_sample_raise_an_error(kind, how, capsys):
     X, message = bad_in_one_row(kind)
     with pytest.raises(InvalidDataError, match=message):
         HSIC(2, train_size=100, verbose=1, **(SMALL | how)).fit(X)
@@ -115,20 +104,13 @@ def test_what_the_training_sample_did_not_show_is_refused_when_it_is_encoded(kin
 
 
 @pytest.mark.parametrize("kind", OUTSIDE)
-@pytest.mark.parametrize("how", [{}, {"n_threads": 2}, {"chunk_size": 50}], ids=str)
-def test_new_images_that_cannot_be_used_are_named_by_their_number_in_the_data(kind, how):
+def test_the_error_of_a_bad_new_image_has_its_row_number(kind):
     X, message = bad_in_one_row(kind)
     good = {name: np.delete(rows, 2345, axis=0) for name, rows in X.items()}
-    model = HSIC(2, train_size=100, **(SMALL | how)).fit(good)
+    model = HSIC(2, train_size=100, n_threads=2, chunk_size=50, **SMALL).fit(good)
     for method in (model.predict, model.transform, model.nearest):
         with pytest.raises(InvalidDataError, match=message):
             method(X)
-
-
-def test_a_view_that_no_image_has_raises_an_error():
-    with pytest.raises(ValueError, match=r"view 'b' has none. Remove the view") as caught:
-        HSIC(2, **SMALL).fit({"a": A, "b": np.full((60, 3), np.nan)})
-    assert isinstance(caught.value, BitmosaicError)
 
 
 def test_a_view_that_no_training_image_has_raises_an_error():
@@ -143,23 +125,17 @@ def test_a_view_that_no_training_image_has_raises_an_error():
 BAD_KINDS = {
     "text": ("no such folder", FileNotFoundError, "no file or folder no such folder"),
     "None": (None, ValueError, "Expected 2D array, got scalar array instead"),
-    "a number": (3.5, ValueError, "Expected 2D array, got scalar array instead"),
     "a sparse matrix": (csr_array(A), TypeError, r"Sparse data was passed, but dense data is required"),
     "a sparse view": ({"a": A, "b": csr_array(B)}, TypeError, "View 'b': Sparse data was passed"),
     "complex numbers": (A + 1j, ValueError, "Complex data not supported: got complex128"),
     "three dimensions": (A[:, :, None], ValueError, "Found array with dim 3"),
-    "one dimension": (A[0], ValueError, "Expected 2D array, got 1D array instead"),
     "ragged rows": ([[1.0, 2.0], [3.0]], ValueError, "inhomogeneous shape"),
-    "words": (np.array([["a", "b"]] * 9), ValueError, "not compatible with arrays of bytes/strings"),
     "words among numbers": ([[1, "a"], [2, "b"]], ValueError, "numeric|numbers"),
     "dates": (np.zeros((9, 2), "M8[D]"), ValueError, "must hold real numbers; view 'view0' holds datetime64"),
     "a masked array": (np.ma.masked_array(A), TypeError, "Masked arrays are not supported"),
     "a dict without views": ({}, ValueError, "There must be at least one view; got none"),
-    "a list without views": ([], ValueError, "There must be at least one view; got none"),
     "a list with None": ([A, None], ValueError, r"must be a matrix of shape \(n, d\); item 1 is a NoneType"),
     "a list with a vector": ([A, B[:, 0]], ValueError, r"item 1 is a ndarray of shape \(60,\)"),
-    "a view of None": ({"a": None}, ValueError, "View 'a': Expected 2D array"),
-    "a view without a name": ({"": A}, ValueError, "name of a view must be a non-empty string; got ''"),
     "a view with a number for a name": ({1: A}, ValueError, "name of a view must be a non-empty string; got 1"),
     "views of different length": (
         [A, B[:-1]],
@@ -180,68 +156,49 @@ def test_data_of_a_wrong_type_raise_an_error(model, kind):
         assert isinstance(caught.value, builtin)
 
 
-@pytest.mark.parametrize("n", [1, 4])
-def test_fewer_samples_than_clusters_raise_an_error(n):
-    with pytest.raises(ValueError, match=f"n_samples={n} should be >= n_clusters=5. Lower n_clusters") as caught:
-        HSIC(5, **SMALL).fit(A[:n])
+def test_fewer_samples_than_clusters_raise_an_error():
+    with pytest.raises(ValueError, match=r"n_samples=4 should be >= n_clusters=5\. Lower n_clusters") as caught:
+        HSIC(5, **SMALL).fit(A[:4])
     assert isinstance(caught.value, BitmosaicError)
 
 
 # ---- parameters
 
 
+BAD_VALUE = {  # scikit-learn checks these ranges
+    "n_clusters": 0,
+    "preset": "slow",
+    "n_anchors": 0,
+    "shared_ratio": 1.1,
+    "start": "pca",
+    "norm": "l1",
+    "joint": "yes",
+    "ridge": np.nan,
+    "variance_reward": 1,
+    "coupling": "strong",
+    "balance": -1,
+    "view_exponent": 1,
+    "anchors": "none",
+    "root": "square",
+    "standardize": 2,
+    "n_components": 2.0,
+    "kernel_width": 0,
+    "max_iter": 0,
+    "cluster_iter": 0,
+    "n_init": 0,
+    "tol": -1,
+    "chunk_size": 0,
+    "n_threads": 0,
+    "random_state": "x",
+    "verbose": -1,
+}
 BAD_PARAMETERS = [
-    ({"n_clusters": 0}, r"'n_clusters' parameter of HSIC must be an int in .* or a str among {'auto'}. Got 0"),
-    ({"n_clusters": 2.0}, "'n_clusters' .* Got 2.0"),
-    ({"n_clusters": None}, "'n_clusters' .* Got None"),
-    ({"preset": "slow"}, "'preset' .* Got 'slow'"),
-    ({"n_bits": 0}, "'n_bits' .* Got 0"),
+    *(({name: value}, f"'{name}' parameter of HSIC must be .* Got {value!r}") for name, value in BAD_VALUE.items()),
     ({"n_bits": 12}, "n_bits must be a multiple of 8; got 12"),
-    ({"n_anchors": 0}, "'n_anchors' .* Got 0"),
-    ({"shared_ratio": -0.1}, "'shared_ratio' .* Got -0.1"),
-    ({"shared_ratio": 1.1}, "'shared_ratio' .* Got 1.1"),
-    ({"start": "pca"}, "'start' .* Got 'pca'"),
-    ({"norm": "l1"}, "'norm' .* Got 'l1'"),
-    ({"joint": "yes"}, "'joint' .* Got 'yes'"),
-    ({"ridge": 0}, "'ridge' .* Got 0"),
-    ({"ridge": np.nan}, "'ridge' .* Got nan"),
-    ({"variance_reward": 1}, "'variance_reward' .* Got 1"),
-    ({"variance_reward": -1e-3}, "'variance_reward' .* Got -0.001"),
-    ({"coupling": 0}, "'coupling' .* Got 0"),
-    ({"coupling": "strong"}, "'coupling' .* Got 'strong'"),
-    ({"balance": -1}, "'balance' .* Got -1"),
-    ({"view_exponent": 1}, "'view_exponent' .* Got 1"),
-    ({"anchors": "none"}, "'anchors' .* Got 'none'"),
-    ({"root": "square"}, "'root' .* Got 'square'"),
-    ({"standardize": 2}, "'standardize' .* Got 2"),
-    ({"n_components": 0}, "'n_components' .* Got 0"),
-    ({"n_components": 2.0}, "'n_components' .* Got 2.0"),
-    ({"n_components": "all"}, "'n_components' .* Got 'all'"),
-    ({"kernel_width": 0}, "'kernel_width' .* Got 0"),
-    ({"kernel_width": np.inf}, "'kernel_width' .* Got inf"),
-    ({"max_iter": 0}, "'max_iter' .* Got 0"),
-    ({"cluster_iter": 0}, "'cluster_iter' .* Got 0"),
-    ({"n_init": 0}, "'n_init' .* Got 0"),
-    ({"tol": -1}, "'tol' .* Got -1"),
-    ({"train_size": 0}, "'train_size' .* Got 0"),
     ({"train_size": 1.5}, "'train_size' .* Got 1.5"),
-    ({"train_size": "some"}, "'train_size' .* Got 'some'"),
-    ({"train_size": 1}, "train_size must give at least n_clusters=2 rows; 1 of 60 gives 1. Raise it"),
     ({"train_size": 0.01}, "train_size must give at least n_clusters=2 rows; 0.01 of 60 gives 1. Raise it"),
-    ({"memory_limit": 0}, "'memory_limit' .* Got 0"),
-    ({"memory_limit": 0.5}, "'memory_limit' .* Got 0.5"),
     ({"memory_limit": "lots"}, "a number of bytes or a string such as '512MB' or '2GiB'; got 'lots'"),
-    ({"memory_limit": ""}, "a number of bytes or a string such as '512MB' or '2GiB'; got ''"),
-    ({"memory_limit": "-5MB"}, "got '-5MB'"),
-    ({"memory_limit": "5 parsec"}, "got '5 parsec'"),
-    ({"memory_limit": "9" * 400}, "memory_limit"),
     ({"memory_limit": 1000}, r"at least \dMB for 1 views with 12 anchors; got 0MB. Raise it or lower n_anchors"),
-    ({"memory_limit": "1kB"}, r"at least \dMB for 1 views with 12 anchors; got 0MB"),
-    ({"chunk_size": 0}, "'chunk_size' .* Got 0"),
-    ({"n_threads": 0}, "'n_threads' .* Got 0"),
-    ({"random_state": -1}, "'random_state' .* Got -1"),
-    ({"random_state": "x"}, "'random_state' .* Got 'x'"),
-    ({"verbose": -1}, "'verbose' .* Got -1"),
 ]
 
 
@@ -255,14 +212,6 @@ def test_parameters_out_of_range_raise_an_error(parameters, message):
 
 def test_every_parameter_has_a_bad_value_in_this_test():
     assert {name for parameters, _ in BAD_PARAMETERS for name in parameters} == set(HSIC().get_params())
-
-
-@pytest.mark.parametrize("kernel_width", [1e-200, 1e-25, 1e-18, 1e18, 1e200])
-def test_an_extreme_kernel_width_gives_an_error_or_a_valid_fit(kernel_width):
-    model = HSIC(2, kernel_width=kernel_width, **SMALL)
-    # All similarities are 0 or 1, so all codes may be equal, with a ConvergenceWarning.
-    with suppress(ParameterError, ConvergenceWarning):
-        assert set(model.fit({"a": A, "b": B}).labels_) <= {0, 1}
 
 
 def test_clusters_are_found_with_a_high_view_exponent():
@@ -292,11 +241,10 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("kind", MISFITS)
-@pytest.mark.parametrize("method", ["predict", "transform"])
-def test_other_views_than_at_fit_raise_an_error(model, kind, method):
+def test_other_views_than_at_fit_raise_an_error(model, kind):
     X, message = MISFITS[kind]
     with pytest.raises(ViewMismatchError, match=message) as caught:
-        getattr(model, method)(X)
+        model.predict(X)
     assert isinstance(caught.value, BitmosaicError)
     assert isinstance(caught.value, ValueError)
 
@@ -306,13 +254,6 @@ def test_an_array_of_another_width_raises_an_error(one_view_model):
         one_view_model.predict(A[:, :4])
     with pytest.raises(ViewMismatchError, match="had 5, got 4"):
         one_view_model.predict([A[:, :4]])
-
-
-def test_columns_with_other_names_raise_an_error():
-    pandas = pytest.importorskip("pandas")
-    model = HSIC(2, **SMALL).fit(pandas.DataFrame(A, columns=list("abcde")))
-    with pytest.raises(ViewMismatchError, match="feature names should match those that were passed during fit"):
-        model.predict(pandas.DataFrame(A, columns=list("vwxyz")))
 
 
 def not_fitted_calls(model, folder):

@@ -12,7 +12,6 @@ from sklearn.metrics import adjusted_rand_score
 
 from bitmosaic import HSIC, BinaryKMeans
 from bitmosaic.errors import BitmosaicError, InvalidDataError, ParameterError, ViewMismatchError
-from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.solver.scan import scan
 from bitmosaic.views import as_views
 
@@ -37,7 +36,7 @@ def assert_same(model, other):
 # ---- parameters
 
 
-@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.int32, np.int64, np.uint64])
+@pytest.mark.parametrize("kind", [np.int8, np.uint64])
 def test_integer_parameters_may_be_numpy_integers(model, kind):
     same = HSIC(kind(4), n_bits=kind(32), n_anchors=kind(40), n_init=kind(HSIC().n_init), random_state=0).fit(EXACT)
     assert_same(same, model)
@@ -49,7 +48,7 @@ def test_integer_parameters_may_be_numpy_integers(model, kind):
 # ---- scales
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.tuples(*[st.integers(-120, 122)] * 3), st.sampled_from([np.float32, np.float64]), st.booleans())
 def test_scaling_views_by_a_power_of_two_changes_nothing(powers, kind, standardize):
     scaled = {name: (X * 2.0**e).astype(kind) for (name, X), e in zip(EXACT.items(), powers, strict=True)}
@@ -63,13 +62,10 @@ def test_scaling_columns_by_powers_of_two_changes_nothing(model):
     np.testing.assert_array_equal(fitted(scaled).predict(scaled), model.labels_)
 
 
-@pytest.mark.parametrize("scale", [1e-38, 1e-45, 1e-300, 5e-324])
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize(("scale", "kind"), [(1e-38, np.float32), (5e-324, np.float64)])
 def test_a_view_too_small_for_float32_is_ignored_with_a_warning(scale, kind):
-    if kind == np.float32 and scale < 1e-46:
-        pytest.skip("float32 has no such numbers")
     tiny = {f"tiny {name}": (0.1 * X * scale).astype(kind) for name, X in EXACT.items()}
-    with pytest.warns(UserWarning, match=r"so it is with \['tiny a'\] \(a spread below 1e-37 is none\)"):
+    with pytest.warns(UserWarning, match=r"Views \['tiny a'\] are constant .* \(a spread below 1e-37 counts"):
         model = fitted(VIEWS | {"tiny a": tiny["tiny a"]})
     assert adjusted_rand_score(TRUTH, model.labels_) == 1
     with (
@@ -79,13 +75,7 @@ def test_a_view_too_small_for_float32_is_ignored_with_a_warning(scale, kind):
         assert not fitted(tiny).labels_.any()
 
 
-@pytest.mark.parametrize("scale", [1e39, 1e300])
-def test_values_too_large_for_float32_raise_an_error_with_the_row(scale):
-    with pytest.raises(InvalidDataError, match="view 'b' has infinity or a too large value in row 0"):
-        fitted(VIEWS | {"b": np.full((600, 3), scale)})
-
-
-@pytest.mark.parametrize("outlier", [1e5, 1e18, 1e21, 1e25, 1e30, 3e38])
+@pytest.mark.parametrize("outlier", [1e25, 3e38])
 @pytest.mark.parametrize("start", ["consensus", "rotation"])
 def test_two_outliers_give_no_overflow_and_no_nan(outlier, start):
     """With outliers of 1e25, the inverse of the other distances overflows float32."""
@@ -107,7 +97,7 @@ def test_new_rows_with_the_largest_float32_get_a_cluster(model):
     assert set(model.predict(far)) <= set(range(4))
 
 
-@pytest.mark.parametrize("constant", [0.1, 1 / 3, 7.7, -1e20, 1e-30])
+@pytest.mark.parametrize("constant", [0.1, -1e20])
 def test_a_constant_column_is_recognized_and_ignored_in_new_rows(constant):
     """A rounding error in the mean would give a tiny standard deviation, and move every new value far away."""
     X = np.hstack([EXACT["a"], np.full((600, 1), constant)])
@@ -118,7 +108,7 @@ def test_a_constant_column_is_recognized_and_ignored_in_new_rows(constant):
 
 
 def test_a_view_of_zeros_is_ignored_with_a_warning():
-    with pytest.warns(UserWarning, match=r"so it is with \['zero'\]"):
+    with pytest.warns(UserWarning, match=r"Views \['zero'\] are constant"):
         model = fitted(VIEWS | {"zero": np.zeros((600, 3))})
     assert adjusted_rand_score(TRUTH, model.labels_) == 1
     np.testing.assert_array_equal(model.predict(VIEWS), model.labels_)
@@ -136,21 +126,21 @@ def whole_model():
     return fitted(WHOLE)
 
 
-@pytest.mark.parametrize("kind", ["f2", ">f2", "f4", ">f4", ">f8", "g", "i1", ">i2", "i4", ">i8", "O"])
+@pytest.mark.parametrize("kind", ["f2", ">f8", "g", "i1", ">i8", "O"])
 def test_every_type_of_number_gives_the_same_labels(kind, whole_model):
     X = {name: X.astype(kind) for name, X in WHOLE.items()}
     assert_same(fitted(X), whole_model)
     np.testing.assert_array_equal(whole_model.predict(X), whole_model.labels_)
 
 
-@pytest.mark.parametrize("kind", ["u1", ">u2", "u4", ">u8", "f2", "?"])
+@pytest.mark.parametrize("kind", ["u1", ">u8", "?"])
 def test_every_unsigned_type_gives_the_same_labels(kind):
     plain = {name: X > 0 if kind == "?" else np.abs(X) for name, X in WHOLE.items()}
     reference = fitted({name: X.astype(np.float64) for name, X in plain.items()})
     assert_same(fitted({name: X.astype(kind) for name, X in plain.items()}), reference)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.data())
 def test_the_layout_in_memory_does_not_matter(data):
     def laid_out(X):
@@ -166,13 +156,6 @@ def test_the_layout_in_memory_does_not_matter(data):
         return X
 
     assert_same(fitted({name: laid_out(X) for name, X in NOISY.items()}), fitted(NOISY))
-
-
-def test_views_may_be_pandas_and_polars_data_frames():
-    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
-    reference = fitted(NOISY)
-    for make in (pandas.DataFrame, lambda X: polars.DataFrame(X, schema=[f"x{i}" for i in range(X.shape[1])])):
-        assert_same(fitted({name: make(X) for name, X in NOISY.items()}), reference)
 
 
 @pytest.mark.parametrize(
@@ -201,10 +184,10 @@ def test_a_view_may_have_one_column(n_views):
     assert adjusted_rand_score(TRUTH, fitted([TRUTH[:, None] + 0.0] * n_views).labels_) == 1
 
 
-def test_views_may_have_a_hundred_thousand_columns_and_one_column():
+def test_views_may_have_many_columns_and_one_column():
     rng = np.random.default_rng(0)
     rows = np.arange(160)
-    wide = rng.standard_normal((4, 100_000), dtype=np.float32)[rows % 4]
+    wide = rng.standard_normal((4, 30_000), dtype=np.float32)[rows % 4]
     wide += rng.standard_normal(wide.shape, dtype=np.float32)
     model = fitted({"wide": wide, "one": rng.standard_normal((160, 1))}, n_components=8)
     assert adjusted_rand_score(rows % 4, model.labels_) == 1
@@ -226,15 +209,15 @@ def test_as_many_clusters_as_images_and_no_more(n, start):
 @pytest.mark.parametrize("n_others", [0, 600])
 def test_many_copies_of_one_image_give_a_warning(n_others):
     rng = np.random.default_rng(0)
-    X = np.tile(rng.standard_normal(8).astype(np.float32), (100_000, 1))
-    others = np.linspace(0, 99_999, n_others).astype(int)
+    X = np.tile(rng.standard_normal(8).astype(np.float32), (30_000, 1))
+    others = np.linspace(0, 29_999, n_others).astype(int)
     X[others] += 1 + rng.random((n_others, 8), dtype=np.float32)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = HSIC(10, random_state=0).fit(X)
     said = " ".join(str(w.message) for w in caught)
-    assert ("so it is with ['view0']" in said) == (n_others == 0)
-    alike = np.ones(100_000, bool)
+    assert ("Views ['view0'] are constant" in said) == (n_others == 0)
+    alike = np.ones(30_000, bool)
     alike[others] = False
     assert len(set(model.labels_[alike])) == 1
     found = len(set(model.labels_))
@@ -252,7 +235,7 @@ def test_many_copies_of_one_code_give_a_warning():
     assert sorted(np.bincount(model.labels_)[np.unique(model.labels_)]) == [1, 1, 1, 1, 1, 99_995]
 
 
-@pytest.mark.parametrize("weight", [2.0**-1000, 2.0**-60, 2.0**90])
+@pytest.mark.parametrize("weight", [2.0**-1000, 2.0**90])
 def test_the_scale_of_sample_weights_does_not_matter(weight):
     rng = np.random.default_rng(0)
     codes, ones = rng.integers(0, 256, (300, 4), dtype=np.uint8), np.ones(300)
@@ -279,7 +262,7 @@ def test_the_scale_of_bit_weights_does_not_matter_within_float32(weight):
 NAMES = st.lists(st.text(min_size=1, max_size=12), min_size=3, max_size=3, unique=True)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(NAMES, st.permutations(range(3)))
 def test_views_may_have_any_names_in_any_order(names, order):
     views = dict(zip(names, NOISY.values(), strict=True))
@@ -295,15 +278,4 @@ def test_views_in_a_list_are_identified_by_position():
         model.predict(list(NOISY.values())[::-1])
     np.testing.assert_array_equal(
         model.predict({"view2": NOISY["c"], "view0": NOISY["a"], "view1": NOISY["b"]}), model.labels_
-    )
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=20), st.permutations([5, 1000, -3, 2**62]))
-def test_scores_accept_labels_with_gaps_and_empty_strings(labels, names):
-    words = ["", " ", "a", "ä"]
-    reference = clustering_scores(labels, [x % 2 for x in labels])
-    assert clustering_scores([names[x] for x in labels], [["", "b"][x % 2] for x in labels]) == pytest.approx(reference)
-    assert clustering_scores([words[x] for x in labels], [[-7, 10**9][x % 2] for x in labels]) == pytest.approx(
-        reference
     )

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from planted_views import NOISY, TRUTH, VIEWS, WIDTHS, blobs, lacking
+from planted_views import NOISY, TRUTH, VIEWS, blobs, lacking
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
@@ -26,14 +26,14 @@ def noisy_model():
 # ---- missing views
 
 
-@pytest.mark.parametrize("names", [["a"], ["b"], ["c"], ["c", "a"], ["b", "c"], ["c", "b", "a"]])
+@pytest.mark.parametrize("names", [["b"], ["c", "a"]])
 def test_clusters_are_predicted_from_any_views_in_any_order(model, names):
     some = {name: VIEWS[name] for name in names}
     assert adjusted_rand_score(TRUTH, model.predict(some)) == 1
     np.testing.assert_array_equal(model.transform(some), model.transform(dict(sorted(some.items()))))
 
 
-@pytest.mark.parametrize("names", [["a"], ["c"], ["a", "b"], ["c", "b"]])
+@pytest.mark.parametrize("names", [["c"], ["a", "b"]])
 def test_a_missing_view_is_the_same_as_nan(noisy_model, names):
     gaps = np.arange(600) % 3 > 0  # the other rows keep all views
     partly = {name: X if name in names else lacking(X, gaps) for name, X in NOISY.items()}
@@ -42,11 +42,6 @@ def test_a_missing_view_is_the_same_as_nan(noisy_model, names):
     np.testing.assert_array_equal(codes[gaps], from_some[gaps])
     np.testing.assert_array_equal(codes[~gaps], noisy_model.codes_[~gaps])
     assert (from_some != noisy_model.codes_).any()
-
-
-def test_images_that_all_lack_the_same_view_can_be_predicted(noisy_model):
-    none = {"a": NOISY["a"], "b": np.full_like(NOISY["b"], np.nan)}
-    np.testing.assert_array_equal(noisy_model.transform(none), noisy_model.transform({"a": NOISY["a"]}))
 
 
 def test_one_image_that_lacks_a_view_is_encoded_as_in_a_batch(noisy_model):
@@ -67,7 +62,7 @@ def with_gaps(views, share, seed=0):
     return {name: lacking(X, gap) for (name, X), gap in zip(views.items(), gaps, strict=True)}, gaps
 
 
-@pytest.mark.parametrize("changes", [{}, {"start": "rotation"}, {"train_size": 0.5}, {"anchors": "per_view"}])
+@pytest.mark.parametrize("changes", [{}, {"start": "rotation"}, {"train_size": 0.5}])
 def test_planted_clusters_are_found_with_a_third_of_the_views_missing(changes):
     views, gaps = with_gaps(VIEWS, 0.4)
     assert gaps.mean() > 0.25
@@ -88,7 +83,7 @@ def test_images_that_never_share_two_views_can_be_fitted():
 
 
 @pytest.mark.parametrize("start", ["consensus", "rotation"])
-@pytest.mark.parametrize("name", WIDTHS)
+@pytest.mark.parametrize("name", ["b"])
 def test_a_view_does_not_gain_weight_by_missing_rows(start, name):
     rows = np.random.default_rng(0).random(2000) < 0.5
     views, _ = blobs(2000, spread=2.0, seed=2)
@@ -103,19 +98,8 @@ def test_a_view_does_not_gain_weight_by_missing_rows(start, name):
 
 
 @pytest.mark.parametrize("standardize", [True, False])
-@pytest.mark.parametrize("scale", [1e-30, 1e30])
-def test_the_scale_of_the_features_does_not_matter(scale, standardize):
-    views = {name: X.astype(np.float64) * scale for name, X in VIEWS.items()}
-    model = HSIC(4, standardize=standardize, **SMALL).fit(views)
-    reference = HSIC(4, standardize=standardize, **SMALL).fit(VIEWS)
-    assert adjusted_rand_score(reference.labels_, model.labels_) == 1
-    assert adjusted_rand_score(TRUTH, model.labels_) == 1
-
-
-@pytest.mark.parametrize("standardize", [True, False])
-@pytest.mark.parametrize("deviation", [0.9, 5])
-def test_a_large_offset_of_the_features_does_not_matter(deviation, standardize):
-    views = {name: 1e6 + deviation * X / X.std(0, dtype=np.float64) for name, X in VIEWS.items()}
+def test_a_large_offset_of_the_features_does_not_matter(standardize):
+    views = {name: 1e6 + 0.9 * X / X.std(0, dtype=np.float64) for name, X in VIEWS.items()}
     model = HSIC(4, standardize=standardize, **SMALL).fit(views)
     assert adjusted_rand_score(TRUTH, model.labels_) == 1
 
@@ -134,18 +118,9 @@ def test_few_anchors_are_enough_for_many_clusters():
     assert len(np.unique(model.labels_)) == len(np.unique(model.codes_, axis=0))
 
 
-def test_features_too_small_for_float32_are_ignored_with_a_warning():
-    with pytest.warns(
-        UserWarning, match=r"Views \['tiny'\] are constant in the 600 rows scanned and carry no information"
-    ):
-        tiny = HSIC(4, **SMALL).fit(VIEWS | {"tiny": VIEWS["b"] * np.float32(1e-40)})
-    assert adjusted_rand_score(TRUTH, tiny.labels_) == 1
-
-
 @pytest.mark.parametrize("start", ["consensus", "rotation"])
-@pytest.mark.parametrize("n_bits", [16, 32])
-def test_constant_features_are_ignored(start, n_bits):
-    settings = SMALL | {"start": start, "n_bits": n_bits}
+def test_constant_features_are_ignored(start):
+    settings = SMALL | {"start": start}
     constant = np.full((600, 3), [0, 7.7, -1e20])
     for X in (np.hstack([VIEWS["a"], constant]), {"a": VIEWS["a"], "constant": constant}):
         with warnings.catch_warnings(record=True) as caught:
@@ -163,9 +138,7 @@ def test_more_bits_than_the_data_have_dimensions_are_possible():
     np.testing.assert_array_equal(model.transform(VIEWS["b"][:, :2]), model.codes_)
 
 
-@pytest.mark.parametrize("start", ["consensus", "rotation"])
-@pytest.mark.parametrize("n_bits", [8, 32])
-@pytest.mark.parametrize("n_views", [1, 2])
+@pytest.mark.parametrize(("start", "n_bits", "n_views"), [("consensus", 32, 1), ("rotation", 8, 2)])
 def test_equal_samples_give_one_cluster_and_a_warning(start, n_bits, n_views):
     same = [np.full((300, 3), 2.5)] * n_views
     model = HSIC(3, **(SMALL | {"start": start, "n_bits": n_bits}))
@@ -210,18 +183,6 @@ def test_a_perfect_fit_gives_no_warning():
     rng = np.random.default_rng(0)
     y = rng.integers(5, size=3000)
     HSIC(5, random_state=0).fit(8 * np.eye(5, 32)[y] + rng.normal(size=(3000, 32)))
-
-
-@pytest.mark.parametrize("start", ["consensus", "rotation"])
-def test_as_many_clusters_as_samples_gives_one_sample_per_cluster(start):
-    model = HSIC(7, start=start, **SMALL).fit(VIEWS["a"][:7])
-    assert sorted(model.labels_) == list(range(7))
-
-
-def test_one_sample_is_one_cluster():
-    model = HSIC(1, **SMALL).fit(VIEWS["a"][:1])
-    assert model.labels_.tolist() == [0]
-    assert model.predict(VIEWS["a"][:5]).tolist() == [0] * 5
 
 
 def test_only_skewed_views_without_negative_values_are_rooted():

@@ -6,16 +6,14 @@ import pytest
 from bitmosaic import HSIC
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.scan import ROWS_PER_BLOCK, rows_per_block
-from bitmosaic.views import as_views, write_views
+from bitmosaic.views import write_views
 
 N, N_ANCHORS, N_BITS = 2500, 60, 64
 N_BLOCKS = -(-N // ROWS_PER_BLOCK)
 WIDTHS = (9, 16, 5)
 WAYS = [  # start, train_size
-    ("consensus", "auto"),
     ("consensus", 0.6),
     ("rotation", "auto"),
-    ("rotation", 1500),
 ]
 
 
@@ -66,14 +64,14 @@ def test_another_seed_gives_other_codes(way):
     assert (fitted(VIEWS, *way[0], random_state=8).codes_ != way[1].codes_).any()
 
 
-@pytest.mark.parametrize("random_state", [7, np.int64(7), np.random.RandomState(7)], ids=["int", "int64", "generator"])
+@pytest.mark.parametrize("random_state", [7, np.random.RandomState(7)], ids=["int", "generator"])
 def test_the_same_seed_gives_the_same_fit(way, random_state):
     if isinstance(random_state, np.random.RandomState):
         random_state = np.random.RandomState(7)  # a new one each time: a fit changes its state
     assert_same(fitted(VIEWS, *way[0], random_state=random_state), way[1])
 
 
-@pytest.mark.parametrize("n_threads", [2, 3, None])
+@pytest.mark.parametrize("n_threads", [2, None])
 def test_the_number_of_threads_does_not_matter(way, n_threads):
     model = fitted(VIEWS, *way[0], n_threads=n_threads)
     assert_same(model, way[1])
@@ -81,7 +79,7 @@ def test_the_number_of_threads_does_not_matter(way, n_threads):
     np.testing.assert_array_equal(model.predict(VIEWS), way[1].labels_)
 
 
-@pytest.mark.parametrize("chunk_size", [100, 777, N, 10 * N])
+@pytest.mark.parametrize("chunk_size", [100, 10 * N])
 def test_the_chunk_size_does_not_matter(way, chunk_size):
     model = fitted(VIEWS, *way[0], chunk_size=chunk_size, n_threads=2)
     assert_same(model, way[1])
@@ -140,9 +138,7 @@ def test_wide_views_have_several_blocks_and_are_reduced(wide):
 @pytest.mark.parametrize(
     "how",
     [
-        {"n_threads": 2},
         {"n_threads": 3, "chunk_size": 77},
-        {"chunk_size": 1},
         {"chunk_size": 10**6, "n_threads": 2},
     ],
     ids=str,
@@ -156,7 +152,7 @@ def test_threads_and_chunks_do_not_matter_for_wide_views(wide, how):
         np.testing.assert_array_equal(e.basis, other.basis)
 
 
-@pytest.mark.parametrize("cached", [0, 1, 2])
+@pytest.mark.parametrize("cached", [0, 2])
 def test_the_memory_limit_does_not_matter_for_wide_views(wide, cached, capsys):
     least = Needs(WIDE_WIDTHS, N_COMPONENTS, N_ANCHORS, N_BITS, 6, 600, 600).fixed(n_threads=1)
     limit = least + cached * 4 * WIDE_BLOCK * N_ANCHORS * len(WIDE_WIDTHS)
@@ -165,21 +161,9 @@ def test_the_memory_limit_does_not_matter_for_wide_views(wide, cached, capsys):
     assert f"{cached} of 2 blocks stay in memory" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("limit", ["512MB", "0.5 GiB", 2**29])
-def test_a_memory_limit_may_be_text_or_a_number(limit):
-    model = fitted(VIEWS, "rotation", "auto", memory_limit=limit)
-    assert_same(model, fitted(VIEWS, "rotation", "auto"))
-
-
 def memory_maps(folder):
     for i, X in enumerate(VIEWS):
         np.save(folder / f"{i}.npy", X)
-    return [np.load(folder / f"{i}.npy", mmap_mode="r") for i in range(len(VIEWS))]
-
-
-def fortran_memory_maps(folder):
-    for i, X in enumerate(VIEWS):
-        np.save(folder / f"{i}.npy", np.asfortranarray(X))
     return [np.load(folder / f"{i}.npy", mmap_mode="r") for i in range(len(VIEWS))]
 
 
@@ -190,16 +174,10 @@ def views_folder(folder):
 
 FORMS = {
     "float64": lambda folder: [X.astype(np.float64) for X in VIEWS],
-    "Fortran order": lambda folder: [np.asfortranarray(X) for X in VIEWS],
     "every other column": lambda folder: [np.repeat(X, 2, axis=1)[:, ::2] for X in VIEWS],
     "the other byte order": lambda folder: [X.astype(">f4") for X in VIEWS],
-    "a tuple": lambda folder: tuple(VIEWS),
-    "a dict": lambda folder: NAMED,
     "other names": lambda folder: dict(zip(["hog", "gist", "lbp"], VIEWS, strict=True)),
-    "views": lambda folder: as_views(VIEWS),
     "memory maps": memory_maps,
-    "memory maps in Fortran order": fortran_memory_maps,
-    "a views folder": views_folder,
     "the name of a views folder": lambda folder: str(views_folder(folder)),
 }
 
@@ -213,27 +191,12 @@ def test_the_form_of_the_data_does_not_matter(way, form, tmp_path):
     np.testing.assert_array_equal(model.predict(X), way[1].labels_)
 
 
-def test_a_data_frame_gives_the_codes_of_its_values():
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(VIEWS[0], columns=[f"x{i}" for i in range(WIDTHS[0])])
-    model = fitted(frame, "consensus", "auto")
-    assert_same(model, fitted(VIEWS[0], "consensus", "auto"))
-    assert model.feature_names_in_.tolist() == frame.columns.tolist()
-
-
 def test_one_array_is_a_list_of_one_view(tmp_path):
     reference = fitted(VIEWS[1], "consensus", "auto")
     assert_same(fitted([VIEWS[1]], "consensus", "auto"), reference)
     assert_same(fitted({"only": VIEWS[1]}, "consensus", "auto"), reference)
     np.save(tmp_path / "x.npy", VIEWS[1])
     assert_same(fitted(np.load(tmp_path / "x.npy", mmap_mode="r"), "consensus", "auto"), reference)
-
-
-def test_the_data_are_not_changed():
-    before = [X.copy() for X in VIEWS]
-    fitted(VIEWS, "consensus", "auto").predict(VIEWS)
-    for X, old in zip(VIEWS, before, strict=True):
-        np.testing.assert_array_equal(X, old)
 
 
 def test_one_image_at_a_time_is_encoded_as_in_a_batch(way):
@@ -243,8 +206,3 @@ def test_one_image_at_a_time_is_encoded_as_in_a_batch(way):
     np.testing.assert_array_equal(codes, model.codes_[rows])
     labels = [model.predict([X[i : i + 1] for X in VIEWS])[0] for i in rows]
     np.testing.assert_array_equal(labels, model.labels_[rows])
-
-
-def test_shuffled_images_keep_their_codes(way):
-    order = np.random.default_rng(0).permutation(N)
-    np.testing.assert_array_equal(way[1].transform([X[order] for X in VIEWS]), way[1].codes_[order])

@@ -53,7 +53,7 @@ def assert_same(found, expected):
     st.integers(1, 30),
     st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_nearest_are_those_of_a_stable_sort_of_all_distances(worth, kind, n, n_bytes, k, seed):
     codes = some_codes(kind, n, n_bytes, seed)
     queries = np.concatenate([codes[: min(n, 5)], some_codes("random", 3, n_bytes, seed + 1)])
@@ -71,7 +71,7 @@ def test_many_codes_in_leaves_and_nodes_of_their_usual_size():
     index = NeighborIndex(codes)
     assert len(index._trees[0].begin) > index._trees[0].n_leaves > tree_kernels.NODES_AT_ONCE
     queries = np.concatenate([codes[::3000], some_codes("random", 5, 16, 1)])
-    for k in (1, 10, 500, 10_000):
+    for k in (10, 10_000):
         assert_same(index.kneighbors(queries, k), brute_force(codes, queries, k))
 
 
@@ -98,13 +98,6 @@ def test_the_result_does_not_depend_on_threads_or_branches(monkeypatch):
             assert_same(index.kneighbors(queries, 20), expected)
 
 
-def test_uint64_codes_give_the_same_result():
-    words = np.random.default_rng(0).integers(2**63, size=(300, 3), dtype=np.uint64)
-    assert_same(
-        NeighborIndex(words).kneighbors(words[:9], 4), brute_force(words.view(np.uint8), words[:9].view(np.uint8), 4)
-    )
-
-
 def test_rows_without_distances_and_empty_queries():
     codes = crowded_codes(50, 4, 0)
     index = NeighborIndex(codes)
@@ -125,7 +118,7 @@ def test_rows_without_distances_and_empty_queries():
     st.integers(0, 90),
     st.integers(0, 9999),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_all_within_a_radius_are_found_and_no_others(kind, n, n_bytes, radius, seed):
     codes = some_codes(kind, n, n_bytes, seed)
     queries = np.concatenate([codes[:2], some_codes("random", 2, n_bytes, seed + 1)])
@@ -155,7 +148,7 @@ def test_nothing_within_a_radius_is_an_empty_array():
 
 
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=8), st.sampled_from([3, 16]), st.integers(0, 9999))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_added_codes_are_found_like_the_first_ones(sizes, n_bytes, seed):
     codes = crowded_codes(40 + sum(sizes), n_bytes, seed)
     index = NeighborIndex(codes[:40], n_threads=1)
@@ -171,9 +164,9 @@ def test_added_codes_are_found_like_the_first_ones(sizes, n_bytes, seed):
 
 
 def test_adding_codes_one_by_one_leaves_few_trees():
-    codes = crowded_codes(1000, 8, 0)
+    codes = crowded_codes(300, 8, 0)
     index = NeighborIndex(codes[:1])
-    for row in range(1, 1000):
+    for row in range(1, 300):
         index.add(codes[row : row + 1])
     assert len(index._trees) < 10
 

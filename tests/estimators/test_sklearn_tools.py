@@ -3,14 +3,12 @@
 import pickle
 from functools import partial
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.metrics import adjusted_rand_score
-from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, StandardScaler
 
@@ -113,15 +111,6 @@ def test_a_data_frame_can_be_split_into_views(frame, data):
 # ---- data frames out
 
 
-def test_features_have_names(frame, scaled):
-    model = small().fit(frame)
-    names = ["hsic0", "hsic1", "hsic2", "hsic3"]
-    assert model.get_feature_names_out().tolist() == names
-    assert scaled.fit(frame).get_feature_names_out().tolist() == names
-    codes = kmeans().fit(model.codes_)
-    assert codes.get_feature_names_out().tolist() == ["binarykmeans0", "binarykmeans1", "binarykmeans2"]
-
-
 def test_pandas_output_keeps_values_types_and_index(frame):
     rows = frame.set_index(pd.Index([f"row {i}" for i in range(N)]))
     model = small().set_output(transform="pandas").fit(rows)
@@ -195,34 +184,10 @@ def test_a_grid_search_finds_the_number_of_clusters(data):
     assert nested.fit(data[0]).best_params_["hsic__n_bits"] in (16, 32)
 
 
-def test_predictions_across_folds_agree_within_each_fold(data):
-    labels = cross_val_predict(small(), data[0], cv=2)
-    half = N // 2
-    assert same(labels[:half], data[1][:half])
-    assert same(labels[half:], data[1][half:])
-
-
-@pytest.mark.parametrize("make", [small, kmeans])
-def test_a_clone_has_the_parameters_and_is_not_fitted(data, make):
-    model = make(n_threads=1)
-    X = data[0] if make is small else small().fit(data[0]).codes_
-    model.fit(X)
-    copy = clone(model)
-    assert copy.get_params() == model.get_params()
-    assert not hasattr(copy, "labels_")
-    np.testing.assert_array_equal(copy.fit_predict(X), model.labels_)
-
-
-@pytest.mark.parametrize("keep", ["pickle", "joblib"])
-@pytest.mark.parametrize("output", ["default", "pandas"])
-def test_a_fitted_pipeline_can_be_pickled(data, tmp_path, keep, output):
+def test_a_fitted_pipeline_can_be_pickled(data):
     X, _ = data
-    pipeline = make_pipeline(StandardScaler(), small(), kmeans()).set_output(transform=output).fit(X)
-    if keep == "pickle":
-        again = pickle.loads(pickle.dumps(pipeline))
-    else:
-        joblib.dump(pipeline, tmp_path / "pipeline.joblib")
-        again = joblib.load(tmp_path / "pipeline.joblib")
+    pipeline = make_pipeline(StandardScaler(), small(), kmeans()).set_output(transform="pandas").fit(X)
+    again = pickle.loads(pickle.dumps(pipeline))
     np.testing.assert_array_equal(again.predict(X), pipeline.predict(X))
     np.testing.assert_array_equal(again.transform(X), pipeline.transform(X))
     assert type(again.transform(X)) is type(pipeline.transform(X))

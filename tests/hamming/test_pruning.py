@@ -38,7 +38,7 @@ def changing_centers(draw):
     return codes, steps
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(changing_centers(), st.sampled_from([1, 2, 7, 128]), st.sampled_from([0, 1, 8]), st.sampled_from([1, 2, 3]))
 def test_labels_and_distances_are_those_of_numpy_however_the_centers_change(data, near, codes_for_near, n_threads):
     codes, steps = data

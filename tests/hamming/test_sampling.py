@@ -12,7 +12,7 @@ from bitmosaic.hamming.sampling import balanced_shares, coverage, diverse_sample
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_shares_are_equal_but_for_small_clusters_which_are_whole(sizes, data):
     n = data.draw(st.integers(0, sum(sizes)))
     shares = balanced_shares(sizes, n)
@@ -23,7 +23,7 @@ def test_shares_are_equal_but_for_small_clusters_which_are_whole(sizes, data):
 
 
 @given(st.integers(1, 80), st.integers(1, 5), st.integers(0, 2**32 - 1), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_sample_has_each_row_once_and_as_many_of_each_cluster_as_its_share(n, n_clusters, seed, data):
     codes = crowded_codes(n, 4, seed)
     labels = np.random.default_rng(seed).integers(n_clusters, size=n) * 3  # numbers with gaps

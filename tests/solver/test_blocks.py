@@ -45,7 +45,7 @@ def uncentered(rng, d, l):
 # ---- the embedding of a row
 
 
-@pytest.mark.parametrize("d", [1, 3, 64, 200])
+@pytest.mark.parametrize("d", [1, 64])
 def test_an_embedding_is_the_rbf_formula_less_the_mean(d):
     rng = np.random.default_rng(d)
     e, X = embedding(rng, d, 5), rng.normal(size=(70, d)).astype(np.float32)
@@ -68,12 +68,6 @@ def test_missing_rows_are_zero():
     assert np.isnan(X[0]).all()  # the input is not written into
 
 
-def test_a_distant_row_is_similar_to_no_anchor():
-    e = embedding(np.random.default_rng(0), 3, 5)
-    Z, _ = e(np.full((2, 3), [[3e38], [-3e38]], np.float32))
-    np.testing.assert_array_equal(Z, np.tile(-e.mean, (2, 1)))
-
-
 def alone_and_together(d, l):
     """Embeddings of some rows alone, in a batch of 7, and inside 3000 rows."""
     rng = np.random.default_rng(d * l)
@@ -84,8 +78,7 @@ def alone_and_together(d, l):
         yield row, e(X[row : row + 1])[0][0], e(X[first : first + 7])[0][row - first], together[row]
 
 
-@pytest.mark.parametrize("d", [1, 3, 64, 200])
-@pytest.mark.parametrize("l", [5, 70, 300])
+@pytest.mark.parametrize(("d", "l"), [(1, 300), (64, 5), (200, 70)])
 def test_a_row_has_nearly_the_same_embedding_alone_or_in_a_batch(d, l):
     for _, alone, in_seven, together in alone_and_together(d, l):
         np.testing.assert_allclose(alone, together, rtol=0, atol=1e-6)
@@ -188,12 +181,8 @@ ONE_BLOCK = ROWS_PER_BLOCK * 50 * 4
     "how",
     [
         {"cache_bytes": 10**9},
-        {"cache_bytes": ONE_BLOCK},
         {"cache_bytes": ONE_BLOCK, "n_threads": 2},
-        {"n_threads": 3},
-        {"chunk_size": 1},
-        {"chunk_size": 77, "n_threads": 2},
-        {"chunk_size": 10**6},
+        {"chunk_size": 77, "n_threads": 3},
     ],
     ids=str,
 )
@@ -368,7 +357,7 @@ def test_very_wide_views_come_in_smaller_blocks():
 # ---- the scan
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.uint8, np.int64])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_the_scan_agrees_with_numpy(dtype, n_threads):
     rng = np.random.default_rng(0)
@@ -390,61 +379,6 @@ def test_missing_rows_are_left_out_of_the_scan():
     assert other.present.all()
     np.testing.assert_allclose(facts.mean, X[~gone].mean(0, dtype=np.float64), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(facts.variance, X[~gone].var(0, dtype=np.float64), rtol=1e-9)
-
-
-def test_a_small_variance_beside_a_large_mean_is_not_lost():
-    X = (1e4 + np.random.default_rng(0).normal(size=(5000, 2))).astype(np.float32)
-    (facts,) = scan(views_of(X))
-    np.testing.assert_allclose(facts.variance, X.astype(np.float64).var(0), rtol=1e-9)
-
-
-def test_a_constant_column_has_no_variance():
-    (facts,) = scan(views_of(np.full((3000, 1), 0.1)))
-    np.testing.assert_allclose(facts.variance, 0, atol=1e-20)
-
-
-def spoiled(row, columns, value, dtype=np.float32):
-    X = np.ones((2000, 4), dtype)
-    X[row, columns] = value
-    return X
-
-
-def test_nan_in_part_of_a_row_is_refused():
-    with pytest.raises(
-        InvalidDataError,
-        match=r"A row must have no NaN, or be all NaN if the image lacks the view; view 'b' has NaN in 2 of 4 columns "
-        r"of row 1500\. Fill in the values or set the whole row to NaN\.",
-    ):
-        scan(views_of(np.ones((2000, 1)), spoiled(1500, [1, 3], np.nan)))
-
-
-@pytest.mark.parametrize(
-    "X",
-    [spoiled(1500, 2, np.inf), spoiled(1500, 2, -np.inf), spoiled(1500, 2, 1e300, np.float64)],
-    ids=["inf", "-inf", "float64 beyond float32"],
-)
-def test_infinite_and_too_large_values_are_refused(X):
-    with pytest.raises(
-        InvalidDataError,
-        match=r"Values must be finite and within the range of float32; view 'a' has infinity or a too large value in "
-        r"row 1500\. Replace it, or set the whole row to NaN if the image lacks this view\.",
-    ):
-        scan(views_of(X))
-
-
-def test_an_image_without_any_view_is_refused():
-    X, Y = spoiled([3, 4, 1700], slice(None), np.nan), spoiled([4, 1700], slice(None), np.nan)
-    with pytest.raises(
-        InvalidDataError,
-        match=r"Every image needs at least one view, but row 4 is NaN in all of \['a', 'b'\] \(2 such rows in this "
-        r"block\)\. Remove these images\.",
-    ):
-        scan(views_of(X, Y))
-    with pytest.raises(
-        InvalidDataError,
-        match=r"row 3 is all NaN and there is no other view \(3 such rows in this block\)\. Remove these images",
-    ):
-        scan(views_of(X))
 
 
 def test_a_view_that_no_image_has_is_refused_at_fit():

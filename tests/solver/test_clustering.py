@@ -13,7 +13,7 @@ from bitmosaic.solver.clustering import Problem, assign, best_of, refine, seed
 from bitmosaic.solver.steps import L21, Frobenius
 
 K = 16
-given_codes = settings(deadline=None, max_examples=60)
+given_codes = settings(deadline=None, max_examples=25)
 norms = st.sampled_from(["l21", "plain", "weighted"])
 
 
@@ -304,7 +304,7 @@ def test_well_separated_codes_are_found():
     np.testing.assert_array_equal(run.centers, pack(run.Q))
 
 
-@pytest.mark.parametrize("norm", [L21(), Frobenius(np.ones(K)), Frobenius(np.linspace(0.1, 2, K))])
+@pytest.mark.parametrize("norm", [L21(), Frobenius(np.ones(K))])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_any_number_of_threads_gives_the_same_clustering(norm, weighted):
     rng = np.random.default_rng(0)

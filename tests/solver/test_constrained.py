@@ -49,13 +49,12 @@ def assert_obeyed(rules, labels):
 
 
 @pytest.mark.parametrize("norm", [L21(), Frobenius(np.ones(K)), Frobenius(np.linspace(0.2, 2, K))], ids=str)
-@pytest.mark.parametrize("limits", [False, True])
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(("limits", "exact"), [(False, False), (True, False), (True, True)])
 def test_refine_lowers_the_objective_and_satisfies_the_rules(norm, limits, exact):
-    for seed in range(4):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
-        rules = some_rules(400, rng, limits=limits)
-        problem = ConstrainedProblem(some_codes(400, rng)[0], norm, rules=rules, exact=exact)
+        rules = some_rules(200, rng, limits=limits)
+        problem = ConstrainedProblem(some_codes(200, rng)[0], norm, rules=rules, exact=exact)
         values: list[float] = []
         result = refine(problem, random_centroids(rng), 30, lambda step, value, to=values: to.append(value))
         assert_obeyed(rules, result.labels)
@@ -79,7 +78,7 @@ def test_labels_with_a_higher_cost_are_rejected(monkeypatch):
     assert again.n_moved == 0
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**32 - 1))
 def test_unit_assignment_is_close_to_the_exhaustive_optimum(seed):
     rng = np.random.default_rng(seed)
@@ -110,9 +109,10 @@ def test_cannot_link_pairs_are_assigned_at_the_lowest_cost():
     assert distances[np.arange(200), labels].sum() == both.min((1, 2)).sum()
 
 
-def test_the_result_does_not_depend_on_threads():
+def test_the_result_does_not_depend_on_threads(monkeypatch):
+    monkeypatch.setattr("bitmosaic.hamming.codes.ROWS_PER_PIECE", 500)
     rng = np.random.default_rng(0)
-    codes, rules = some_codes(6000, rng)[0], some_rules(6000, rng)
+    codes, rules = some_codes(2000, rng)[0], some_rules(2000, rng)
 
     def labels(n_threads):
         problem = with_rules(rules, Problem(codes, L21(), n_threads=n_threads))

@@ -102,7 +102,7 @@ def coupling(m, n, l21, share=0.2, r=5.0):
 
 
 @pytest.mark.parametrize("l21", [True, False], ids=["l21", "frobenius"])
-@pytest.mark.parametrize(("m", "missing"), [(1, 0.0), (2, 0.0), (2, 0.2), (3, 0.0), (3, 0.3)])
+@pytest.mark.parametrize(("m", "missing"), [(1, 0.0), (2, 0.2), (3, 0.0)])
 @pytest.mark.parametrize("kind", ["joint", "balanced", "codes first"])
 def test_learn_agrees_with_the_literal_algorithm_1(l21, m, missing, kind):
     n = 240
@@ -182,7 +182,7 @@ def assert_never_rises(history, tolerance):
     assert rises[worst] <= tolerance, f"{history[worst]} -> {history[worst + 1]}"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(small_problems())
 def test_without_balance_the_objective_never_rises(problem):
     views, p, start, l = problem
@@ -191,7 +191,7 @@ def test_without_balance_the_objective_never_rises(problem):
     assert_never_rises(learned.history, 1e-9)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(small_problems(), st.sampled_from([1e-4, 1e-2, 1.0]))
 def test_with_balance_the_objective_never_rises_unless_a_cluster_was_empty(problem, nu):
     views, p, start, l = problem
@@ -204,7 +204,7 @@ def test_with_balance_the_objective_never_rises_unless_a_cluster_was_empty(probl
     assert_never_rises(learned.history, 1e-9)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(small_problems())
 def test_the_last_objective_is_that_of_what_is_returned(problem):
     views, p, start, l = problem
@@ -290,7 +290,7 @@ def random_bytes(rng, n, n_bytes):
     return rng.integers(256, size=(n, n_bytes), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.05, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5])
 def test_the_change_of_products_is_that_of_products_computed_again(share):
     rng = np.random.default_rng(0)
     Z, old = rng.normal(size=(300, 7)).astype(np.float32), random_bytes(rng, 300, 3)
@@ -304,14 +304,6 @@ def test_the_change_of_products_is_that_of_products_computed_again(share):
     np.testing.assert_allclose(change, expected, atol=1e-3)
     if share == 0:
         assert not change.any()
-
-
-def test_both_ways_to_change_products_agree():
-    rng = np.random.default_rng(1)
-    Z, old, new = rng.normal(size=(200, 5)).astype(np.float32), random_bytes(rng, 200, 2), random_bytes(rng, 200, 2)
-    by_product = loop.change_of_products(Z, old, new, flips=8 * new.size)
-    by_rows = loop.change_of_products(Z, old, new, flips=0)
-    np.testing.assert_allclose(by_rows, by_product, atol=1e-3)
 
 
 @pytest.mark.parametrize("few", [0.0, 0.08, 1.0], ids=["always products", "as it is", "always rows"])

@@ -28,7 +28,7 @@ def auto(X, **changes):
     return HSIC("auto", **(FEW | changes)).fit(X)
 
 
-@pytest.mark.parametrize("c", [2, 3, 5, 8, 12])
+@pytest.mark.parametrize("c", [2, 5, 12])
 def test_separated_clusters_are_counted_exactly(c):
     X = tight(240, c, seed=c)
     model = auto([X, np.tanh(X / 5)])
@@ -65,16 +65,8 @@ def test_strong_agreement_counts_more_than_in_the_start(monkeypatch):
     assert exponents[0] > start.AGREEMENT_EXPONENT
 
 
-def test_noise_is_reported_as_hardly_better_than_chance():
-    rng = np.random.default_rng(0)
-    with pytest.warns(UserWarning, match=r"not clear: \d+ \(a guess: clusters are hardly better than chance"):
-        model = auto([rng.standard_normal((300, 12)), rng.standard_normal((300, 5))])
-    assert model.cluster_counts_.faint
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_noise_or_one_blob_is_not_clear(seed):
-    X = np.random.default_rng(seed).standard_normal((300, 12))
+def test_noise_or_one_blob_is_not_clear():
+    X = np.random.default_rng(0).standard_normal((300, 12))
     for views in (X, [X, np.tanh(X)]):
         with pytest.warns(UserWarning, match="The number of clusters is not clear"):
             assert not auto(views).cluster_counts_.clear
@@ -125,12 +117,6 @@ def test_the_count_depends_on_the_seed_alone():
     two = auto(views, n_threads=2, memory_limit="200MB")
     assert one.cluster_counts_ == two.cluster_counts_
     assert np.array_equal(one.labels_, two.labels_)
-
-
-def test_a_given_number_of_clusters_is_not_estimated():
-    model = HSIC(3, **FEW).fit(tight(100, 5))
-    assert model.n_clusters_ == 3
-    assert model.cluster_counts_ is None
 
 
 def test_the_parameter_stays_auto_and_can_be_cloned():

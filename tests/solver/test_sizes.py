@@ -10,7 +10,7 @@ from bitmosaic.hamming.codes import hamming_distances_numpy, nearest_centers
 from bitmosaic.solver.constrained import clustering as sizes
 from bitmosaic.solver.constrained.clustering import STEPS, rank_among_ties, within, within_greedy
 
-a_case = settings(deadline=None, max_examples=150)
+a_case = settings(deadline=None, max_examples=80)
 
 
 @st.composite

@@ -82,7 +82,7 @@ def starts(kind, blocks, K, seed):
 
 
 @pytest.mark.parametrize("kind", ["rotation", "consensus"])
-@pytest.mark.parametrize("K", [8, 32, 128])  # 128 bits are more than two views with 40 anchors have directions
+@pytest.mark.parametrize("K", [8, 128])  # 128 bits are more than two views with 40 anchors have directions
 @pytest.mark.parametrize("m", [1, 2])
 def test_a_start_has_one_projection_for_each_view_and_the_same_for_a_seed(kind, K, m):
     blocks = centered_blocks(blob_views()[0][:m])
@@ -344,7 +344,7 @@ def test_the_joint_gram_matrix_agrees_with_numpy():
         np.testing.assert_array_equal(gram[view, view], G)
 
 
-@pytest.mark.parametrize("shape", [(5, 5), (3, 8), (8, 3)])
+@pytest.mark.parametrize("shape", [(3, 8), (8, 3)])
 def test_a_random_rotation_keeps_lengths(shape):
     R = random_rotation(*shape, np.random.default_rng(0))
     assert R.shape == shape
@@ -352,7 +352,7 @@ def test_a_random_rotation_keeps_lengths(shape):
     np.testing.assert_allclose(gram, np.eye(min(shape)), atol=1e-12)
 
 
-@pytest.mark.parametrize("count", [1, 4, 20, 40])
+@pytest.mark.parametrize("count", [4, 40])
 def test_top_eigenvectors_are_the_top_ones(count):
     rng = np.random.default_rng(0)
     Z = rng.normal(size=(100, 40))
@@ -376,14 +376,14 @@ def test_the_first_bits_of_a_rotation_start_carry_the_same_variance():
 
 def test_blobs_seen_through_two_smooth_maps_are_found():
     errors = []
-    for seed in range(5):
+    for seed in range(3):
         views, y = blob_views(seed=seed)
         model = HSIC(n_clusters=4, start="consensus", random_state=seed).fit(views)
         errors.append(
             sum((y[model.labels_ == j] != np.bincount(y[model.labels_ == j]).argmax()).sum() for j in range(4))
         )
         np.testing.assert_array_equal(model.predict(views), model.labels_)
-    assert errors.count(0) >= 3
+    assert errors.count(0) >= 2
     assert max(errors) <= 1  # of 800: a sample on the edge of its blob
 
 

@@ -12,7 +12,7 @@ from bitmosaic.hamming.codes import pack, unpack
 from bitmosaic.solver import steps
 from bitmosaic.solver.clustering import Problem
 
-given_problems = settings(deadline=None, max_examples=40)
+given_problems = settings(deadline=None, max_examples=20)
 
 
 @st.composite
@@ -275,7 +275,7 @@ def gap_of_centroids(strength, rng, n=1000, c=6, K=64):
     return (losses[0] - losses[1]) / (2 * d * np.abs(S)).sum()
 
 
-@pytest.mark.parametrize("strength", [1e-4, 1e-3, 1e-2, 1e-1, 1.0])
+@pytest.mark.parametrize("strength", [1e-3, 1.0])
 def test_balanced_centroids_are_the_best(strength):
     gaps = [gap_of_centroids(strength, np.random.default_rng(seed)) for seed in range(5)]
     assert np.abs(gaps).max() < 1e-9

@@ -3,7 +3,6 @@
 import warnings
 from contextlib import nullcontext
 from numbers import Integral, Real
-from operator import index
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
@@ -13,7 +12,7 @@ from sklearn.utils.validation import _check_feature_names
 
 from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError
 from bitmosaic.estimators.constraints import rules_for
-from bitmosaic.estimators.model_file import complete, read_model, require, require_arrays, require_labels, write_model
+from bitmosaic.estimators.model_file import complete, read_model, require_arrays, write_model
 from bitmosaic.estimators.parameters import (
     NotFittedError,
     as_json,
@@ -244,18 +243,9 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             if "bit_sums" in arrays:
                 expected |= {"bit_sums": (np.int64, (c, 8 * n_bytes)), "counts": (np.int64, (c,))}
             require_arrays(arrays, expected, path)
-            require_labels(arrays["labels"], c, path)
-            weights = arrays["bit_weights"]
-            sound = n_bytes > 0 and weights.min() >= 0 and 0 < weights.max() < 1e30
-            require(sound, "bit_weights must not be negative, nor all zero", path)
-            dtype = facts["dtype"]
-            require(
-                dtype == "uint8" or (dtype == "uint64" and n_bytes % 8 == 0), f"its codes have type {dtype!r}", path
-            )
-            model._set_centers(arrays["centers"], weights, np.dtype(dtype))
+            model._set_centers(arrays["centers"], arrays["bit_weights"], np.dtype(facts["dtype"]))
             if "bit_sums" in arrays:
                 model._majority = Majority(arrays["centers"], arrays["bit_sums"], arrays["counts"])
-                require(model._majority.is_sound(), "bit_sums and counts do not fit together", path)
             model.labels_ = arrays["labels"]
             model.inertia_, model.n_iter_ = float(facts["inertia"]), int(facts["n_iter"])
         return model
@@ -295,12 +285,10 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         return weights
 
     def _checked_init(self, n_bits, dtype):
-        init = self.init
-        if not (isinstance(init, np.ndarray) and init.dtype == dtype):
-            try:
-                init = np.array([[index(value) for value in row] for row in init], dtype)
-            except (TypeError, ValueError, OverflowError):
-                raise ParameterError(f"init must hold packed codes of {dtype}, the type of the data.") from None
+        try:
+            init = np.asarray(self.init, dtype)
+        except (TypeError, ValueError, OverflowError):
+            raise ParameterError(f"init must hold packed codes of {dtype}, the type of the data.") from None
         centers = as_bytes(init)
         if centers.shape != (self.n_clusters, n_bits // 8):
             raise ParameterError(

@@ -196,12 +196,10 @@ def pairs_of(pairs, n_rows):
 
 def as_groups(name, groups):
     """Return the groups as a list. Raises an error if they are not a list or array."""
-    if isinstance(groups, np.ndarray) and groups.ndim == 2:
+    try:
         return list(groups)
-    not_a_list = isinstance(groups, str | bytes | Mapping) or (isinstance(groups, np.ndarray) and not groups.ndim)
-    if not_a_list or not isinstance(groups, Iterable):
-        raise ConstraintError(f"{name} must hold pairs of rows; got {type(groups).__name__}.")
-    return list(groups)
+    except TypeError:
+        raise ConstraintError(f"{name} must hold pairs of rows; got {type(groups).__name__}.") from None
 
 
 def row_numbers(name, group, n_rows):

@@ -116,67 +116,24 @@ def _label_codes(labels: Any, name: str) -> np.ndarray:
         )
     if array.size == 0:
         raise InvalidDataError(f"{name} must hold at least one label; got none. Is the label file empty?")
-    if np.ma.is_masked(labels):
-        raise _missing(name, "a masked value", np.ma.getmaskarray(labels))
     if array.dtype.kind in "iub":
         return array
-    from_integers = isinstance(labels, list | tuple) and all(isinstance(label, int) for label in labels)
-    if array.dtype.kind == "f" and not from_integers:  # NumPy turns [-1, 2**63] into floats
-        return _whole_numbers(array, name)
-    return _codes_of_objects(labels, array, name)
-
-
-def _whole_numbers(array: np.ndarray, name: str) -> np.ndarray:
-    """Return integers stored as floats, as in MATLAB files, as int64."""
-    missing = np.isnan(array)
-    if missing.any():
-        raise _missing(name, "nan", missing)
-    # From 2⁵³ on neighboring integers share a float: two labels could become one.
-    bad = (np.abs(array) >= 2**53) | (np.trunc(array) != array)
+    if array.dtype.kind == "f":  # integers stored as floats, as in MATLAB files
+        # From 2⁵³ on neighboring integers share a float: two labels could become one.
+        bad = ~(np.abs(array) < 2**53) | (np.trunc(array) != array)
+        values = array
+    else:  # np.asarray([1, "1"]) makes both the string "1"; the list still has both
+        values = np.array(labels, dtype=object) if isinstance(labels, list | tuple) else array.astype(object)
+        kind = str if isinstance(values[0], str) else bytes if isinstance(values[0], bytes) else int | np.integer
+        bad = np.array([not isinstance(value, kind) for value in values])
     if bad.any():
-        raise _unusable(name, f"the number {array[bad][0]}", bad)
-    return array.astype(np.int64)
-
-
-def _codes_of_objects(labels: Any, array: np.ndarray, name: str) -> np.ndarray:
-    # np.asarray([1, "1"]) makes both the string "1"; the list still has both.
-    values = np.array(labels, dtype=object) if isinstance(labels, list | tuple) else array.astype(object)
-    kinds = [_kind(value) for value in values]
-    for kind in ("missing", "other"):
-        if kind in kinds:
-            here = np.array([k == kind for k in kinds])
-            value = values[here][0]
-            raise (
-                _missing(name, repr(value), here)
-                if kind == "missing"
-                else _unusable(name, f"{value!r:.80} ({type(value).__name__})", here)
-            )
-    if len(set(kinds)) > 1:
-        raise _unusable(name, "a mix of " + " and ".join(sorted(set(kinds))), np.array([k != kinds[0] for k in kinds]))
+        value = values[bad][0]
+        raise InvalidDataError(
+            f"{name} must hold an integer for every sample, or a string for every sample; got {value!r:.80} "
+            f"({type(value).__name__}) at position {int(np.argmax(bad))}. Remove samples without a label from both "
+            "y_true and y_pred."
+        )
+    if array.dtype.kind == "f":
+        return array.astype(np.int64)
     codes: dict[Any, int] = {}
     return np.fromiter((codes.setdefault(value, len(codes)) for value in values), np.int64, len(values))
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, str):
-        return "strings"
-    if isinstance(value, bytes):
-        return "bytes"
-    if isinstance(value, int | np.integer | np.bool):
-        return "integers"
-    is_nan = isinstance(value, float | np.floating) and value != value
-    return "missing" if value is None or is_nan or type(value).__name__ in ("NAType", "NaTType") else "other"
-
-
-def _missing(name: str, what: str, where: np.ndarray) -> InvalidDataError:
-    return InvalidDataError(
-        f"{name} must have a label for every sample; got {what} at position {int(np.argmax(where))}. "
-        "Remove such samples from both y_true and y_pred."
-    )
-
-
-def _unusable(name: str, what: str, where: np.ndarray) -> InvalidDataError:
-    return InvalidDataError(
-        f"{name} must hold either integers or strings; got {what} at position {int(np.argmax(where))}. "
-        "Give every class one integer or one string."
-    )

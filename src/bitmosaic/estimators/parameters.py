@@ -10,22 +10,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from bitmosaic.errors import BitmosaicError, DataTypeError, InvalidDataError, ParameterError
 
-LARGEST = 2**63  # the solver uses int64
-
 
 class NotFittedError(BitmosaicError, exceptions.NotFittedError):
     """A method that needs a fitted estimator was called before `fit`."""
 
 
 def check_parameters(estimator):
-    """Check every parameter against the estimator's constraints. Unlike Python, do not accept a bool as a number."""
-    for name, value in estimator.get_params().items():
-        if isinstance(value, bool) and not {"boolean", "verbose"} & set(
-            map(str, estimator._parameter_constraints[name])
-        ):
-            raise ParameterError(f"{name} must not be True or False; got {value}.")
-        if isinstance(value, Integral) and not -LARGEST <= int(value) < LARGEST:
-            raise ParameterError(f"{name} must fit into a 64-bit integer; got {value}.")
+    """Check every parameter against the estimator's constraints."""
     try:
         estimator._validate_params()
     except InvalidParameterError as error:

@@ -8,7 +8,6 @@ import numpy as np
 
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.hamming import kernels
-from bitmosaic.hamming import kernels as table_kernels
 from bitmosaic.io.threads import in_order, row_ranges
 
 MANY_CENTERS, MANY_WEIGHTED, MANY_PAIRS = 40, 80, 100_000  # from which table look-ups are faster
@@ -87,14 +86,14 @@ def finder(centers, n_codes, bit_weights=None):
     """A function (codes, labels OUT, distances OUT) that finds nearest centers, optimized for `n_codes` codes in
     all."""
     if _tables_pay(n_codes, centers, MANY_CENTERS if bit_weights is None else MANY_WEIGHTED):
-        blocks = table_kernels.center_blocks(centers)
+        blocks = kernels.center_blocks(centers)
         if bit_weights is None:
-            table = table_kernels.HALF_BYTE_DISTANCES
-            return lambda codes, *out: table_kernels.nearest_centers_by_tables(
+            table = kernels.HALF_BYTE_DISTANCES
+            return lambda codes, *out: kernels.nearest_centers_by_tables(
                 np.ascontiguousarray(codes), table, blocks, *out
             )
-        tables = table_kernels.weighted_tables(bit_weights)
-        return lambda codes, *out: table_kernels.nearest_weighted_by_tables(
+        tables = kernels.weighted_tables(bit_weights)
+        return lambda codes, *out: kernels.nearest_weighted_by_tables(
             np.ascontiguousarray(codes), *tables, blocks, *out
         )
     if bit_weights is not None:
@@ -107,7 +106,7 @@ def finder(centers, n_codes, bit_weights=None):
 def _tables_pay(n_codes, centers, many_centers):
     """Whether table look-ups find the nearest center faster."""
     many = len(centers) >= many_centers and n_codes * len(centers) >= MANY_PAIRS
-    return many and 8 * centers.shape[1] <= table_kernels.MOST_BITS and table_kernels.available()
+    return many and 8 * centers.shape[1] <= kernels.MOST_BITS and kernels.available()
 
 
 def costs_with(codes, candidates, closest, mass, bit_weights=None, n_threads=1):

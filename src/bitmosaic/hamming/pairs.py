@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bitmosaic.hamming import pairs as pair_kernels
 from bitmosaic.hamming.codes import ROWS_PER_PIECE, as_words
 from bitmosaic.hamming.kernels import popcount
 from bitmosaic.io.jit import kernel
@@ -105,20 +104,6 @@ LOOK_UP = 4  # cost of a look-up in comparisons
 SAMPLE = 20_000  # codes used to estimate the number of comparisons
 
 
-def quiet(stage: str, done: int, total: int) -> None:
-    """No-op progress callback."""
-
-
-def near_pairs(codes, radius, most=MOST_PAIRS, n_threads=1):
-    """All pairs of rows whose codes differ in at most `radius` bits: (p, 2) int64, lower row first, and (p,) int32.
-
-    Sorted by distance, first and second row. If there are more than `most` pairs, the first ones in this order.
-    """
-    sketches = np.empty((len(codes), 0, 0), np.float32)
-    pairs, scores = scored_pairs(codes, radius, sketches, radius, most, n_threads, quiet)
-    return pairs, scores.astype(np.int32)
-
-
 def scored_pairs(codes, radius, sketches, limit, most, n_threads, report):
     """The pairs within `radius` with a score of at most `limit` (see the kernel), sorted by score and rows: (p, 2) and
     (p,)."""
@@ -137,7 +122,7 @@ def scored_pairs(codes, radius, sketches, limit, most, n_threads, report):
             found, place = _FirstPairs(most, best.limit), np.array([places.start, 0, -1])
             while place[0] < places.stop:
                 new = np.empty((PAIRS_AT_ONCE, 2), np.int64), np.empty(PAIRS_AT_ONCE, np.float32)
-                count = pair_kernels.near_pairs_of_part(*inputs, np.float32(found.limit), places.stop, place, *new)
+                count = near_pairs_of_part(*inputs, np.float32(found.limit), places.stop, place, *new)
                 found.add(new[0][:count], new[1][:count])
             return found.taken()
 

@@ -1,4 +1,4 @@
-"""Numba kernels of `tree.py`: sort codes so that similar ones are adjacent, then search them.
+"""Numba kernels of `search.py`: sort codes so that similar ones are adjacent, then search them.
 
 As in `kernels.py`: compiled on first use, cached on disk, without the GIL. The caller allocates every output. Codes are
 stored word by word, (w, n) u64, so that loops over them vectorize. A key is a distance and a row in one u64, the

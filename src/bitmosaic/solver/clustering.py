@@ -53,7 +53,7 @@ class Known:
     """Clusters that are known in advance."""
 
     Q: np.ndarray  # (c, K) int8 in ±1
-    there: np.ndarray  # (c,) bool: whether the cluster is known
+    clusters: np.ndarray  # (c,) bool: whether the cluster is known
     rows: np.ndarray  # (n,) bool: rows with a known label
 
 
@@ -123,8 +123,8 @@ class Problem:
         rows = np.flatnonzero(labels >= 0)
         values = labels[rows].astype(np.int32)
         S = cluster_bit_sums(self.take(rows), values, n_clusters, None, self.n_threads)
-        there = np.bincount(values, minlength=n_clusters) > 0
-        return Known(np.where(S >= 0, 1, -1).astype(np.int8), there, labels >= 0)
+        clusters = np.bincount(values, minlength=n_clusters) > 0
+        return Known(np.where(S >= 0, 1, -1).astype(np.int8), clusters, labels >= 0)
 
     def labels_with(self, Q, rows, values):
         """Labels that are `values` for some sorted rows and the nearest centroid for the others."""
@@ -253,8 +253,10 @@ def seed(problem, n_clusters, rng, known=None):
         chosen = [_draw(mass, 1, rng)[0]]
         closest = distances(chosen[0])
     else:
-        chosen, wanted = [], n_clusters - int(known.there.sum())
-        closest = nearest_centers(codes, pack(known.Q[known.there]), weights, problem.n_threads)[1].astype(np.float64)
+        chosen, wanted = [], n_clusters - int(known.clusters.sum())
+        closest = nearest_centers(codes, pack(known.Q[known.clusters]), weights, problem.n_threads)[1].astype(
+            np.float64
+        )
         fresh = mass * ~known.rows[sample]
         mass = fresh if (fresh * closest).any() else mass
     while len(chosen) < wanted:
@@ -269,7 +271,7 @@ def seed(problem, n_clusters, rng, known=None):
     if known is None:
         return unpack(codes[chosen], np.int8)
     Q = known.Q.copy()
-    Q[~known.there] = unpack(codes[np.array(chosen, np.int64)], np.int8)
+    Q[~known.clusters] = unpack(codes[np.array(chosen, np.int64)], np.int8)
     return Q
 
 
@@ -298,7 +300,7 @@ def _draw(mass, count, rng):
 
 def best_of(problem, n_clusters, n_init, max_iter, rng, known=None):
     """The clustering with the lowest objective among `n_init` seeded runs; one run if all clusters are known."""
-    n_init = 1 if known is not None and known.there.all() else n_init
+    n_init = 1 if known is not None and known.clusters.all() else n_init
     runs = (refine(problem, seed(problem, n_clusters, rng, known), max_iter) for _ in range(n_init))
     return min(runs, key=lambda run: run.objective)
 

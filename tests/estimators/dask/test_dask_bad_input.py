@@ -113,27 +113,19 @@ def test_codes_of_another_type_raise_an_error():
 
 
 @pytest.mark.parametrize("way", ["rows come", "rows stay", "while encoding"])
-@pytest.mark.parametrize(
-    ("value", "column", "expected"),
-    [
-        (np.nan, 2, "view 'b' has NaN in 1 of 7 columns of row 4501."),
-        (np.inf, 2, "view 'b' has infinity or a too large value in row 4501."),
-    ],
-    ids=["NaN", "infinity"],
-)
-def test_the_error_of_a_bad_row_has_its_number(client, monkeypatch, way, value, column, expected):
+def test_the_error_of_a_bad_row_has_its_number(client, monkeypatch, way):
     if way == "rows stay":
         leave_rows_on_workers(monkeypatch)
-    make = partial(spoiled, FAINT, "b", 4501, column, value)
+    make = partial(spoiled, FAINT, "b", 4501, 2, np.nan)
     kind, message = error_of(client, as_dask(make, 1500), **FEW if way == "while encoding" else {})
     assert kind is InvalidDataError
-    assert expected in message
+    assert "view 'b' has NaN in 1 of 7 columns of row 4501." in message
 
 
 @pytest.mark.parametrize(
     ("staying", "step"),
-    [(False, 0), (True, 0), (True, 1), (True, 3), (False, 5)],
-    ids=["sampling", "sampling, rows stay", "embedding", "iterations", "encoding"],
+    [(False, 0), (True, 3), (False, 5)],
+    ids=["sampling", "iterations", "encoding"],
 )
 def test_the_error_of_a_failed_block_has_its_rows(client, monkeypatch, tmp_path, staying, step):
     if staying:

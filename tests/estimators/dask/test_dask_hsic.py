@@ -58,9 +58,8 @@ def check(make, staying=False, chunks=2048, columns=-1, **parameters):
 
 
 @pytest.mark.parametrize("staying", [False, True], ids=STAYING_IDS)
-@pytest.mark.parametrize("make", [FAINT, APART], ids=["faint", "apart"])
-def test_a_fit_is_the_same_to_the_last_bit(client, make, staying):
-    model, _ = check(make, staying)
+def test_a_fit_is_the_same_to_the_last_bit(client, staying):
+    model, _ = check(GAPS, staying)
     assert isinstance(model.labels_, da.Array)
     assert model.labels_.chunks == ((2048, 2048, 1404),)
     assert isinstance(model.codes_, da.Array)
@@ -69,8 +68,8 @@ def test_a_fit_is_the_same_to_the_last_bit(client, make, staying):
 
 @pytest.mark.parametrize(
     ("chunks", "columns"),
-    [(7001, -1), (100, -1), ((3000, 1, 24, 2475), 5), (1500, -1)],
-    ids=["one", "tiny", "uneven, and cut columns", "odd"],
+    [(100, -1), ((3000, 1, 24, 2475), 5)],
+    ids=["tiny", "uneven, and cut columns"],
 )
 def test_chunks_do_not_matter_and_labels_have_the_same(client, chunks, columns):
     model, _ = check(FAINT, chunks=chunks, columns=columns)
@@ -78,11 +77,7 @@ def test_chunks_do_not_matter_and_labels_have_the_same(client, chunks, columns):
     assert (model.labels_.chunks, model.codes_.chunks) == (rows, (*rows, (4,)))
 
 
-def test_rows_with_missing_views_may_stay_on_the_workers_in_uneven_chunks(client):
-    check(GAPS, True, chunks=(1023, 3000, 1477), columns=5)
-
-
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(1, N - 1), max_size=6, unique=True), st.sampled_from([1, 2]))
 def test_labels_do_not_depend_on_chunks(client, cuts, least_blocks):
     with pytest.MonkeyPatch.context() as patch:
@@ -90,20 +85,12 @@ def test_labels_do_not_depend_on_chunks(client, cuts, least_blocks):
         check(GAPS, chunks=tuple(np.diff([0, *sorted(cuts), N]).tolist()), train_size=3000)
 
 
-@pytest.mark.parametrize("dtype", ["f8", "i2"])
-def test_a_fit_of_other_types_is_the_same(client, dtype):
-    check(partial(planted, dtype=dtype))
-
-
 @pytest.mark.parametrize(
     ("staying", "parameters"),
     [
-        (False, {"train_size": 0.5}),
         (True, {"train_size": 0.5}),  # too many rows for this machine, but not all
         (True, {"start": "rotation", "train_size": 1.0, "norm": "frobenius"}),
-        (False, {"joint": False}),
-        (False, {"memory_limit": "80MB", "chunk_size": 100, "n_threads": 1}),
-        (True, {"joint": False, "memory_limit": "80MB", "chunk_size": 100, "n_threads": 2}),
+        (False, {"joint": False, "memory_limit": "80MB", "chunk_size": 100, "n_threads": 2}),
         (False, {"preset": "fast", "anchors": "per_view", "standardize": False, "n_components": 8}),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else STAYING_IDS[value],
@@ -125,11 +112,6 @@ def test_views_may_be_a_list_or_one_array(client):
     labels = HSIC(**SMALL).fit_predict(views["a"])
     assert labels.chunks == views["a"].chunks[:1]
     np.testing.assert_array_equal(labels, HSIC(**SMALL).fit_predict(local["a"]))
-
-
-def test_chunks_of_the_views_need_not_be_the_same(client):
-    views = as_dask(FAINT, 2048) | {"b": as_dask(FAINT, 1200, 3)["b"], "c": as_dask(FAINT, N)["c"]}
-    assert_same_fit(HSIC(**SMALL).fit(views), local_fit(FAINT))
 
 
 def test_a_fit_runs_on_a_cluster_of_threads():

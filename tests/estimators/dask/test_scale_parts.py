@@ -29,7 +29,7 @@ def parts_of(client, n_parts, rows_each=3):
     return Parts(client, rows_each * np.arange(n_parts + 1))
 
 
-@pytest.mark.parametrize("n_parts", [1, 8, 9, 150])
+@pytest.mark.parametrize("n_parts", [1, 40])
 def test_the_total_does_not_depend_on_the_tree(client, n_parts):
     rng = np.random.default_rng(n_parts)
     parts, values = parts_of(client, n_parts), list(rng.uniform(-1, 1, (n_parts, 3)))
@@ -93,7 +93,7 @@ def test_a_worker_gets_the_graph_of_its_own_blocks_only():
     np.testing.assert_array_equal(dask.compute(*some, scheduler="sync"), -np.ones((2, 1, 2)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), min_size=1, max_size=40), st.integers(1, 6), st.data())
 def test_the_farthest_codes_are_those_of_one_machine(rows, count, data):
     """Codes and distances with many ties, in parts merged in any order."""

@@ -76,7 +76,7 @@ async def release_keys(dask_scheduler, client, fit, kept, pending):
     keys = [
         task.key
         for task in dask_scheduler.clients[client].wants_what
-        if belongs_to_fit(task.key, fit) and not belongs_to_fit(task.key, f"{kept}-{fit}")
+        if belongs_to_fit(task.key, fit) and not (kept and belongs_to_fit(task.key, f"{kept}-{fit}"))
     ]
     dask_scheduler.client_releases_keys(keys, client)
 

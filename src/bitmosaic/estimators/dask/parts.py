@@ -153,17 +153,12 @@ class Parts:
         try:
             return self.client.gather(wanted)
         except Exception as error:
-            if (raised := self.user_error(error, wanted, keys)) is error:
+            if isinstance(error, BitmosaicError):
                 raise
-            try:
-                raise raised from error
-            finally:
-                del raised  # breaks a reference cycle that would keep futures alive
+            raise self.user_error(error, wanted, keys) from error
 
     def user_error(self, error, wanted, keys):
         """Return the error for the user, with the rows of the part that failed."""
-        if isinstance(error, BitmosaicError):
-            return error
         rows = self.failed_rows(wanted, keys)
         name = type(error).__name__
         if name == "KilledWorker":

@@ -202,12 +202,8 @@ class ConstrainedProblem(Problem):
             load = r.fixed_load() + np.bincount(units, r.unit_sizes, c).astype(np.int64)
             limits = np.maximum(r.min_size - load, 0), r.max_size - load
             if not self.always_exact:
-                return within_greedy(
-                    self.codes, centers, weights, constrained, *limits, labels, self.n_threads
-                ), prices
-            found, prices = within(
-                self.codes, centers, weights, constrained, *limits, labels, prices, self.n_threads
-            )
+                return within_greedy(self.codes, centers, weights, constrained, *limits, labels, self.n_threads), prices
+            found, prices = within(self.codes, centers, weights, constrained, *limits, labels, prices, self.n_threads)
             if not again or np.array_equal(moved := self.assign_units(costs, prices * scale, units), units):
                 break
             units = moved  # prices rose where other rows had to leave

@@ -84,8 +84,8 @@ class Checkpoint:
     # ---- called by the solver, see `bitmosaic.solver.loop`
 
     def resume(self, signature, rng):
-        self.facts["imprint"] = signature()
-        if any(saved and saved[1].get("imprint") != self.facts["imprint"] for saved in (self.loop, self.counts)):
+        self.facts["signature"] = signature()
+        if any(saved and saved[1].get("signature") != self.facts["signature"] for saved in (self.loop, self.counts)):
             raise self.error("other rows, another seed, or comes from another processor")
         if self.loop is None:
             return None

@@ -172,10 +172,10 @@ class ClusterBlocks(Blocks):
     # ---- passes over the rows
 
     def run(self, work, *columns):
-        there = [column for column in columns if isinstance(column, Column)]
+        on_workers = [column for column in columns if isinstance(column, Column)]
         repeated = [column.row if isinstance(column, Repeated) else None for column in columns]
-        outs = self._outs(work, columns=there, repeated=repeated)
-        column, sums = self.data.parts.split_sums(step_name(work), outs, there[0].workers if there else ())
+        outs = self._outs(work, columns=on_workers, repeated=repeated)
+        column, sums = self.data.parts.split_sums(step_name(work), outs, on_workers[0].workers if on_workers else ())
         (width,) = column.parts.client.submit(np.shape, column.futures[0], key=new_key("shape")).result()[1:]
         return replace(column, width=width), sums
 
@@ -226,8 +226,8 @@ def step_name(work):
 def pass_part(part, const):
     """Run one pass over a part, on a worker."""
     embeddings, work, repeated, n_rows, chunk_size = const.value
-    there = iter(part.columns)
-    columns = [next(there) if row is None else np.tile(row, (len(part.numbers), 1)) for row in repeated]
+    stored = iter(part.columns)
+    columns = [next(stored) if row is None else np.tile(row, (len(part.numbers), 1)) for row in repeated]
     wheres, own = part.extra or (None, ())
     blocks = Blocks(part_views(part), embeddings, part.numbers, chunk_size=chunk_size)
     return blocks.collect(work, [*map(labels_of, columns), *own], n_rows, wheres)

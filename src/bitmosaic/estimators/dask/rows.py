@@ -172,5 +172,5 @@ def as_delayed(value):
 
     if not hasattr(value, "key"):  # not a future
         return delayed(value, pure=False, traverse=False)
-    name = new_key("told")
+    name = new_key("const")
     return Delayed(name, {name: value})

@@ -282,12 +282,12 @@ def best_seeding(problem, n_clusters, n_init, max_iter, rng, known=None):
         known = rules.initial_labels()
     elif known is not None:
         n_init = 1
-    told = problem.known(known, n_clusters) if known is not None and (known >= 0).any() else None
+    start = problem.known(known, n_clusters) if known is not None and (known >= 0).any() else None
     if rules is None or not rules.limits_sizes:
-        return best_of(problem, n_clusters, n_init, max_iter, rng, told)
-    loose = best_of(with_rules(rules.without_sizes(), without_rules(problem)), n_clusters, n_init, max_iter, rng, told)
+        return best_of(problem, n_clusters, n_init, max_iter, rng, start)
+    loose = best_of(with_rules(rules.without_sizes(), without_rules(problem)), n_clusters, n_init, max_iter, rng, start)
     n_rough = min(n_init, N_ROUGH) if len(problem.codes) * n_clusters > EXACT_ALWAYS else n_init
-    starts = chain([loose.Q], (seed(problem, n_clusters, rng, told) for _ in range(n_rough)))
+    starts = chain([loose.Q], (seed(problem, n_clusters, rng, start) for _ in range(n_rough)))
     quick = replace(problem, exact=False)
     rough = (refine(quick, Q, min(max_iter, ROUGH_ITER)) for Q in starts)
     return refine(problem, min(rough, key=lambda run: run.objective).Q, max_iter)

@@ -229,12 +229,12 @@ def move(codes, centers, table, members, first, count, a, b, amount, labels, con
                 members[first[b] + count[b]] = i
                 count[b] += 1
             for x in range(c):
-                there = distance(codes, centers, table, i, x)
-                if seen[a] and x != a and there - own == shortest[a, x] and ties[a, x] > 0:
+                far = distance(codes, centers, table, i, x)
+                if seen[a] and x != a and far - own == shortest[a, x] and ties[a, x] > 0:
                     ties[a, x] -= 1
-                if seen[b] and x != b and there - other <= shortest[b, x]:
-                    ties[b, x] = ties[b, x] + 1 if there - other == shortest[b, x] else 1
-                    shortest[b, x] = there - other
+                if seen[b] and x != b and far - other <= shortest[b, x]:
+                    ties[b, x] = ties[b, x] + 1 if far - other == shortest[b, x] else 1
+                    shortest[b, x] = far - other
             amount -= 1
         m -= 1
     if count[a] == 0:

@@ -104,28 +104,6 @@ def test_predict_returns_the_labels_and_transform_the_distances(bit_weights):
     np.testing.assert_array_equal(distances.argmin(1), model.predict(codes))
 
 
-def test_new_codes_are_assigned_to_their_prototype(model):
-    fresh, truth = planted(200, flip=0.1)
-    assert adjusted_rand_score(truth, model.predict(fresh)) == 1
-    assert model.predict(fresh[:0]).shape == (0,)
-    np.testing.assert_array_equal([model.predict(code[None])[0] for code in fresh[:20]], model.predict(fresh)[:20])
-
-
-def test_fit_predict_and_fit_transform_agree_with_fit(codes, model):
-    np.testing.assert_array_equal(clone(model).fit_predict(codes), model.labels_)
-    np.testing.assert_array_equal(clone(model).fit_transform(codes), model.transform(codes))
-
-
-def test_a_bit_with_weight_zero_is_ignored():
-    codes = planted(400)[0]
-    noisy = np.hstack([codes, np.random.default_rng(1).integers(256, size=(400, 32), dtype=np.uint8)])
-    weights = np.repeat([1.0, 0.0], [N_BITS, 256])
-    weighted = BinaryKMeans(N_CLUSTERS, bit_weights=weights, random_state=0).fit(noisy)
-    alone = BinaryKMeans(N_CLUSTERS, random_state=0).fit(codes)
-    assert weighted.inertia_ == pytest.approx(alone.inertia_)
-    np.testing.assert_array_equal(weighted.labels_, alone.labels_)
-
-
 @pytest.mark.parametrize("flip", [0.05, 0.3])
 def test_a_sample_weight_counts_a_code_that_many_times(flip):
     codes = planted(300, flip)[0]

@@ -258,12 +258,6 @@ def test_a_bad_checkpoint_path_raises_an_error(views, tmp_path):
         HSIC(**SMALL).fit(arrays, checkpoint=tmp_path)
 
 
-def test_a_short_fit_writes_no_state(views, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "EVERY", 60.0)
-    HSIC(**SMALL).fit(views, checkpoint=tmp_path)
-    assert not list(tmp_path.glob("*.safetensors"))
-
-
 def test_temporary_files_of_a_killed_fit_are_removed_and_its_checkpoint_is_used(views, tmp_path):
     left = beside(tmp_path / "loop.safetensors")
     with pytest.raises(InterruptedFitError):

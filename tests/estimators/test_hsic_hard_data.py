@@ -44,15 +44,6 @@ def test_a_missing_view_is_the_same_as_nan(noisy_model, names):
     assert (from_some != noisy_model.codes_).any()
 
 
-def test_one_image_that_lacks_a_view_is_encoded_as_in_a_batch(noisy_model):
-    gaps = np.arange(600) % 2 == 0
-    partly = NOISY | {"b": lacking(NOISY["b"], gaps)}
-    codes = noisy_model.transform(partly)
-    for i in range(4):
-        one = {name: X[i : i + 1] for name, X in partly.items()}
-        np.testing.assert_array_equal(noisy_model.transform(one)[0], codes[i])
-
-
 def with_gaps(views, share, seed=0):
     """Each view missing in this share of the rows, and no row without any view."""
     rng = np.random.default_rng(seed)
@@ -166,23 +157,6 @@ def test_fewer_distinct_samples_than_clusters_give_a_warning(start):
 def test_an_objective_that_still_falls_gives_a_warning():
     with pytest.warns(ConvergenceWarning, match="in the last of max_iter=2 iterations. Raise max_iter"):
         HSIC(4, max_iter=2, **SMALL).fit(NOISY)
-
-
-def test_a_copy_of_a_wide_view_becomes_a_copy_of_its_components():
-    rng = np.random.default_rng(0)
-    y = np.arange(1500) % 4
-    a, b = (rng.normal(size=(4, d))[y] + 2 * rng.normal(size=(1500, d)) for d in (300, 150))
-    model = HSIC(4, n_components=20, n_anchors=60, random_state=0).fit([a, b, 3 * a])
-    weights = model.view_weights_
-    assert weights[0] == pytest.approx(weights[2], rel=1e-3)
-    assert weights[0] + weights[2] == pytest.approx(weights[1], rel=0.2)  # together they count as one
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_perfect_fit_gives_no_warning():
-    rng = np.random.default_rng(0)
-    y = rng.integers(5, size=3000)
-    HSIC(5, random_state=0).fit(8 * np.eye(5, 32)[y] + rng.normal(size=(3000, 32)))
 
 
 def test_only_skewed_views_without_negative_values_are_rooted():

@@ -137,13 +137,6 @@ def test_all_within_a_radius_are_found_and_no_others(kind, n, n_bytes, radius, s
         np.testing.assert_array_equal(by_row[i], np.sort(order))
 
 
-def test_nothing_within_a_radius_is_an_empty_array():
-    index = NeighborIndex(np.zeros((10, 4), np.uint8))
-    distances, rows = index.radius_neighbors(np.full((2, 4), 255, np.uint8), 31)
-    assert [len(found) for found in (*distances, *rows)] == [0] * 4
-    assert (distances[0].dtype, rows[0].dtype) == (np.int32, np.int64)
-
-
 # ---- adding
 
 
@@ -242,13 +235,3 @@ def test_repr_and_memory_of_an_index():
     index = NeighborIndex(crowded_codes(20_000, 16, 0))
     assert repr(index) == "<NeighborIndex of 20,000 codes of 128 bits>"
     assert 20 < index.nbytes / len(index) < 23
-
-
-def test_an_add_that_fails_loses_nothing(monkeypatch):
-    codes = np.random.default_rng(0).integers(0, 256, (1000, 16), np.uint8)
-    index = NeighborIndex(codes)
-    with monkeypatch.context() as patched:
-        patched.setattr(CodeTree, "of", lambda *_: (_ for _ in ()).throw(MemoryError))
-        with pytest.raises(MemoryError):
-            index.add(codes)
-    np.testing.assert_array_equal(index.codes, codes)

@@ -6,11 +6,10 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, StandardScaler
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from bitmosaic import HSIC, BinaryKMeans
 from bitmosaic.errors import DataTypeError, InvalidDataError
@@ -77,25 +76,6 @@ def test_a_pipeline_accepts_a_data_frame_and_checks_its_columns(frame, data, sca
     assert same(scaled.fit_predict(frame), data[1])
     with pytest.raises(ValueError, match="feature names should match"):
         scaled.predict(frame.rename(columns={"edge_0": "other"}))
-
-
-def test_one_table_is_built_from_several_kinds_of_columns(frame, data):
-    table = ColumnTransformer(
-        [
-            ("color", StandardScaler(), make_column_selector(pattern="^color")),
-            ("edge", MinMaxScaler(), make_column_selector(pattern="^edge")),
-        ]
-    )
-    union = FeatureUnion([("standard", StandardScaler()), ("range", MinMaxScaler())])
-    for step in (table, union):
-        assert same(make_pipeline(step, small()).fit_predict(frame), data[1])
-
-
-def test_codes_can_be_part_of_a_feature_union(frame):
-    union = FeatureUnion([("codes", small()), ("scaled", StandardScaler())]).set_output(transform="pandas")
-    found = union.fit_transform(frame)
-    assert list(found)[:5] == ["codes__hsic0", "codes__hsic1", "codes__hsic2", "codes__hsic3", "scaled__color_0"]
-    assert len(found) == N
 
 
 def test_a_data_frame_can_be_split_into_views(frame, data):

@@ -55,17 +55,6 @@ def test_the_first_bit_is_the_highest_of_the_first_byte():
     np.testing.assert_array_equal(pack(signs), [[128, 1]])
 
 
-def test_zero_is_packed_as_plus_one():
-    np.testing.assert_array_equal(pack(np.array([[0.0, -0.0, 1e-30, -1e-30, -1, -1, -1, -1]])), [[0b11100000]])
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.float32])
-def test_unpacked_signs_have_the_dtype_that_was_asked_for(dtype):
-    signs = unpack(np.array([[0b10100000]], np.uint8), dtype)
-    assert signs.dtype == dtype
-    np.testing.assert_array_equal(signs, [[1, -1, 1, -1, -1, -1, -1, -1]])
-
-
 def test_a_number_of_bits_not_divisible_by_8_is_refused():
     with pytest.raises(ValueError, match="must be a multiple of 8; got 12"):
         pack(np.ones((2, 12)))

@@ -136,23 +136,6 @@ def test_no_similarity_exceeds_one():
     assert found.max() == 1
 
 
-def test_similarities_of_distant_rows_are_minus_the_mean():
-    X, anchors = np.full((2, 3), [[FAR], [-FAR]], np.float32), np.zeros((4, 3), np.float32)
-    mean = np.array([0, 0.1, 0.2, 0.3], np.float32)
-    found = similar(X, anchors, 1.0, mean, np.zeros(2, bool))
-    np.testing.assert_allclose(found, np.tile(-mean, (2, 1)), atol=1e-37)
-
-
-def test_values_of_missing_rows_are_ignored():
-    products = np.full((2, 3), np.nan, np.float32)
-    products[1] = 0
-    sizes = np.array([np.nan, 0], np.float32), np.zeros(3, np.float32)
-    kernels.similarities(
-        products, *sizes, np.float32(1), np.zeros(3, np.float32), np.array([True, False]), np.float32(np.inf)
-    )
-    np.testing.assert_array_equal(products, [[0, 0, 0], [1, 1, 1]])
-
-
 # ---- moments
 
 
@@ -167,12 +150,6 @@ def test_column_moments_agree_with_numpy(root, dtype, n):
     np.testing.assert_allclose(found[0], x.mean(0), rtol=1e-12)
     np.testing.assert_allclose(found[1], n * moment(x, 2), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found[2], n * moment(x, 3), rtol=1e-9, atol=1e-9)
-
-
-def test_column_moments_of_no_rows_are_zero():
-    found = np.full((3, 2), np.nan)
-    kernels.column_moments(np.empty((0, 2)), False, *found)
-    np.testing.assert_array_equal(found, 0)
 
 
 def test_column_moments_do_not_lose_a_small_spread_beside_a_large_mean():

@@ -36,13 +36,6 @@ def test_labels_and_distances_are_those_of_numpy(n, c, n_bytes, seed):
     np.testing.assert_array_equal(distances, expected_distances)
 
 
-def test_the_largest_distance_that_fits_is_found():
-    codes, centers = np.zeros((3, 31), np.uint8), np.full((2, 31), 255, np.uint8)
-    labels, distances = by_tables(codes, centers)
-    assert labels.tolist() == [0, 0, 0]
-    assert distances.tolist() == [248] * 3
-
-
 def test_among_equals_the_lowest_index_wins_across_blocks():
     centers = np.full((260, 16), 255, np.uint8)
     centers[[130, 131, 259]] = 0

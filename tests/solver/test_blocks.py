@@ -8,7 +8,7 @@ from bitmosaic import HSIC
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.hamming.codes import unpack
 from bitmosaic.io.threads import single_threaded_blas
-from bitmosaic.solver.blocks import Blocks, Sums, consecutive, own_grams
+from bitmosaic.solver.blocks import Blocks, Sums, own_grams
 from bitmosaic.solver.embedding import Embedding, fit_embedding, normalization
 from bitmosaic.solver.loop import encode
 from bitmosaic.solver.scan import ROWS_PER_BLOCK, rows_per_block, scan
@@ -256,12 +256,6 @@ def test_raw_rows_are_those_at_a_slice_or_at_positions(rows, chunk_size):
             np.testing.assert_array_equal(blocks.raw(v, where)[0], X[chosen[where]])
 
 
-def test_consecutive_rows_are_read_as_a_slice():
-    assert consecutive(np.arange(3, 9)) == slice(3, 9)
-    assert consecutive(np.array([5])) == slice(5, 6)
-    np.testing.assert_array_equal(consecutive(np.array([3, 5, 6])), [3, 5, 6])
-
-
 def test_rows_are_checked_whenever_they_are_read():
     """Without a scan before."""
     X = np.ones((2500, 4), np.float32)
@@ -325,18 +319,6 @@ def test_a_pass_over_some_positions_sees_their_rows_in_order(positions, n_thread
     assert sums == [len(positions), len(np.unique(positions // ROWS_PER_BLOCK))]  # blocks without any are left out
 
 
-@pytest.mark.parametrize("n_threads", [1, 2])
-def test_a_pass_gives_a_new_column_and_sums(n_threads):
-    arrays, embeddings = some_views()
-    blocks = Blocks(views_of(*arrays), embeddings, n_threads=n_threads)
-    numbers = np.arange(2500)
-    column, (total, count) = blocks.run(lambda Zs, own: (2 * own, [Zs[1].sum(0), len(own)]), numbers)
-    np.testing.assert_array_equal(column, 2 * numbers)
-    np.testing.assert_allclose(total, sum(blocks.embedded(i)[1].sum(0, dtype=float) for i in range(3)), rtol=1e-5)
-    assert count == 2500
-    assert count.dtype == np.int64
-
-
 def test_merged_sums_of_parts_equal_the_sums_of_all_blocks():
     arrays, embeddings = some_views()
     expected = Blocks(views_of(*arrays), embeddings).grams()
@@ -355,17 +337,6 @@ def test_very_wide_views_come_in_smaller_blocks():
 
 
 # ---- the scan
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.int64])
-@pytest.mark.parametrize("n_threads", [1, 2])
-def test_the_scan_agrees_with_numpy(dtype, n_threads):
-    rng = np.random.default_rng(0)
-    X = (rng.normal(size=(2500, 5)) * 20 + 100).astype(dtype)
-    (facts,) = scan(views_of(X), n_threads=n_threads)
-    assert facts.present.all()
-    np.testing.assert_allclose(facts.mean, X.mean(0, dtype=np.float64), rtol=1e-12)
-    np.testing.assert_allclose(facts.variance, X.var(0, dtype=np.float64), rtol=1e-10)
 
 
 def test_missing_rows_are_left_out_of_the_scan():

@@ -99,13 +99,6 @@ def test_the_farthest_rows_with_different_codes_come_in_order(data, count, float
         assert clustering.farthest_distinct(codes, distances, count).tolist() == expected[:count]
 
 
-def test_with_fewer_distinct_codes_than_clusters_every_code_is_a_centroid():
-    codes = np.array([[0, 0], [255, 0], [0, 0], [15, 15]], np.uint8)
-    run = refine(Problem(codes, L21()), np.ones((5, K), np.int8), 10)
-    assert len(np.unique(run.labels)) == 3
-    np.testing.assert_array_equal(run.Q[run.labels], unpack(codes, np.int8))
-
-
 # ---- refine
 
 
@@ -144,14 +137,6 @@ def test_a_converged_clustering_does_not_change(data, c):
     np.testing.assert_array_equal(again.Q, run.Q)
     np.testing.assert_array_equal(again.labels, run.labels)
     assert again.n_iter == 1
-
-
-def test_one_iteration_from_given_labels_uses_them():
-    B = np.vstack([np.ones((3, K)), -np.ones((3, K))])
-    labels = np.array([1, 1, 1, 0, 0, 0], np.int32)
-    run = refine(Problem(pack(B), L21()), np.vstack([np.ones(K), -np.ones(K)]).astype(np.int8), 1, labels=labels)
-    np.testing.assert_array_equal(run.labels, labels)
-    np.testing.assert_array_equal(run.Q, [[-1] * K, [1] * K])
 
 
 @given_codes
@@ -292,16 +277,6 @@ def test_the_best_run_has_the_lowest_objective(data, norm, c, n_init):
     rng = np.random.default_rng(number)
     others = [refine(problem, seed(problem, c, rng), 5) for _ in range(n_init)]
     assert best.objective == min(run.objective for run in others)
-
-
-def test_well_separated_codes_are_found():
-    rng = np.random.default_rng(0)
-    truth = random_centroids(rng, 5)
-    y = rng.integers(5, size=300)
-    codes = pack(np.where(rng.random((300, K)) < 0.02, -truth[y], truth[y]))
-    run = best_of(Problem(codes, L21()), 5, 10, 50, rng)
-    assert {row.tobytes() for row in pack(run.Q)} == {row.tobytes() for row in pack(truth)}
-    np.testing.assert_array_equal(run.centers, pack(run.Q))
 
 
 @pytest.mark.parametrize("norm", [L21(), Frobenius(np.ones(K))])

@@ -55,13 +55,6 @@ def test_fewer_rows_than_columns_give_no_more_directions_than_rows():
     np.testing.assert_allclose(np.mean((X @ basis) ** 2, axis=0), expected, rtol=1e-4)
 
 
-def test_one_column_is_scaled_alone():
-    X = independent_columns([9.0], 50)
-    basis = principal_basis(X, 128, 0)
-    assert basis.shape == (1, 1)
-    assert abs(basis[0, 0]) == pytest.approx(18**-0.25, rel=1e-5)
-
-
 @pytest.mark.parametrize("shape", [(50, 4), (0, 4)], ids=str)
 def test_a_view_without_any_variance_has_one_direction_of_zeros(shape):
     basis = principal_basis(np.zeros(shape, np.float32), 3, 0)
@@ -159,16 +152,6 @@ def test_the_memory_order_of_rows_does_not_matter():
     e, X = reduced(rng), rng.normal(size=(30, 6))
     for other in (np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2], X[::-1][::-1]):
         np.testing.assert_array_equal(e(other)[0], e(X)[0])
-
-
-def test_centering_changes_only_the_mean():
-    e = reduced(np.random.default_rng(0))
-    centered = e.centered(np.arange(5.0))
-    assert isinstance(centered, Embedding)
-    np.testing.assert_array_equal(centered.mean, np.arange(5, dtype=np.float32))
-    assert centered.mean.dtype == np.float32
-    assert centered.basis is e.basis
-    assert centered.anchors is e.anchors
 
 
 def test_with_silence_a_row_similar_to_no_anchor_is_zero():

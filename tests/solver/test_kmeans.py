@@ -50,15 +50,6 @@ def test_no_round_raises_the_inertia():
     assert (inertia[-1] < 0.9 * inertia[0]).all()
 
 
-def test_a_converged_fit_is_not_changed():
-    X, _ = blobs()
-    done = lloyd(X, seedings(X, 7, 1, np.random.default_rng(0)), 300, 1)
-    wild = seedings(rows(600, 5, 9), 7, 1, np.random.default_rng(3))
-    beside = lloyd(X, np.concatenate([done.centers, wild]), 300, 1)
-    np.testing.assert_allclose(beside.centers[0], done.centers[0], atol=1e-4)
-    np.testing.assert_array_equal(beside.labels[0], done.labels[0])
-
-
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 40), st.integers(0, 99))
 def test_labels_are_those_of_the_nearest_centers(n_fits, n_clusters, n, seed):
     rng = np.random.default_rng(seed)

@@ -108,14 +108,6 @@ def test_views_that_are_not_reduced_need_wider_anchors_and_no_basis(needs):
     assert reduced.fixed(1) != plain.fixed(1)
 
 
-def test_the_needs_of_a_large_fit_hold_its_largest_arrays():
-    """Three views, 1000 anchors: the joint Gram matrix in float64, one block of each thread, the start's sample."""
-    sizes = {"n_anchors": 1000, "n_bits": 128, "n_clusters": 10, "n_start": 10_000, "n_train": 50_000}
-    needs = Needs(widths=(1450, 1024, 1152), n_components=128, **sizes)
-    joint, sample, block = 8 * 3000**2, 4 * 10_000 * 300, 4 * 1024 * 3000
-    assert needs.fixed(2) > joint + sample + 2 * block
-
-
 def test_many_separated_clusters_stay_within_the_limit():
     rng = np.random.default_rng(0)
     y = np.arange(9000) % 600

@@ -6,11 +6,10 @@ import json
 import numpy as np
 import pytest
 from planted_views import blobs, lacking
-from sklearn.base import clone
 from sklearn.metrics import pairwise_distances
 
 from bitmosaic import HSIC
-from bitmosaic.errors import ModelFileError, ParameterError
+from bitmosaic.errors import ModelFileError
 from bitmosaic.solver import n_clusters, start
 from bitmosaic.solver.n_clusters import ClusterCounts, best_count, candidates, most_clusters
 
@@ -40,13 +39,6 @@ def test_one_view_is_enough_and_rows_may_lack_views():
     X = tight(240, 5)
     assert auto(X).n_clusters_ == 5
     assert auto([lacking(X, range(40)), np.tanh(lacking(X, range(200, 240)) / 5)]).n_clusters_ == 5
-
-
-@pytest.mark.filterwarnings(UNCLEAR)
-def test_views_without_common_images_are_accepted():
-    X = tight(80, 3)
-    with pytest.warns(UserWarning, match="nothing links the views"):
-        assert auto([lacking(X, range(40)), lacking(X, range(40, 80))]).n_clusters_ >= 1
 
 
 def test_clusters_that_overlap_are_counted_where_the_views_agree():
@@ -117,13 +109,6 @@ def test_the_count_depends_on_the_seed_alone():
     two = auto(views, n_threads=2, memory_limit="200MB")
     assert one.cluster_counts_ == two.cluster_counts_
     assert np.array_equal(one.labels_, two.labels_)
-
-
-def test_the_parameter_stays_auto_and_can_be_cloned():
-    model = auto(tight(100, 4))
-    assert model.get_params()["n_clusters"] == clone(model).n_clusters == "auto"
-    with pytest.raises(ParameterError, match="n_clusters"):
-        HSIC("many").fit(tight(100, 4))
 
 
 def test_progress_ends_at_its_total_once():

@@ -246,13 +246,6 @@ def test_projected_rows_agree_with_numpy():
         np.testing.assert_allclose(Y, every[rows], atol=1e-4)
 
 
-def test_a_start_on_some_rows_labels_only_these():
-    views, y = blob_views(n=2500)
-    rows = np.sort(np.random.default_rng(1).choice(2500, 500, replace=False))
-    found = consensus_start_of(centered_blocks(views), 32, 4, np.random.default_rng(0), rows)
-    assert adjusted_rand_score(y[rows], found.labels) == 1
-
-
 def test_the_number_of_directions_is_limited(monkeypatch):
     asked, agreed = [], start.agreed_directions
 
@@ -333,17 +326,6 @@ def test_discriminating_directions_are_ridge_regressions_of_the_indicators(rows)
         np.testing.assert_allclose(T, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_joint_gram_matrix_agrees_with_numpy():
-    blocks = centered_blocks(blob_views(n=2100)[0])
-    gram, views = blocks.joint_gram()
-    Z = np.hstack(embedded(blocks))
-    np.testing.assert_allclose(gram, Z.T @ Z, atol=1e-3)
-    np.testing.assert_array_equal(gram, gram.T)
-    assert views == [slice(0, 40), slice(40, 80)]
-    for view, G in zip(views, blocks.grams(), strict=True):
-        np.testing.assert_array_equal(gram[view, view], G)
-
-
 @pytest.mark.parametrize("shape", [(3, 8), (8, 3)])
 def test_a_random_rotation_keeps_lengths(shape):
     R = random_rotation(*shape, np.random.default_rng(0))
@@ -385,11 +367,3 @@ def test_blobs_seen_through_two_smooth_maps_are_found():
         np.testing.assert_array_equal(model.predict(views), model.labels_)
     assert errors.count(0) >= 2
     assert max(errors) <= 1  # of 800: a sample on the edge of its blob
-
-
-@pytest.mark.parametrize("start", ["rotation", "consensus"])
-def test_more_bits_than_directions_work(start):
-    views, y = blob_views(n=60)
-    model = HSIC(n_clusters=4, n_bits=256, n_anchors=10, start=start, random_state=0).fit(views)
-    assert model.codes_.shape == (60, 32)
-    assert adjusted_rand_score(y, model.labels_) > 0.5

@@ -122,12 +122,6 @@ def test_a_gram_matrix_that_rounding_made_indefinite_still_has_a_factor():
     np.testing.assert_allclose(Z @ P, Z[:, :1], rtol=1e-2, atol=1e-2)
 
 
-def test_the_factor_does_not_write_into_the_gram_matrix():
-    gram = np.eye(3) * 2
-    steps.regularized_factor(gram, 1.0, 0.5)
-    np.testing.assert_array_equal(gram, np.eye(3) * 2)
-
-
 # ---- codes
 
 
@@ -176,11 +170,6 @@ def test_a_vote_stays_within_float32_for_a_large_exponent():
     Z, P = np.ones((2, 3), np.float32), np.ones((3, 8), np.float32)
     said = steps.vote([Z, Z], [P, P], np.array([0.4, 0.6]) ** 200)
     np.testing.assert_allclose(said, 3, rtol=1e-6)
-
-
-def test_a_zero_vote_is_plus_one():
-    said = steps.vote([np.zeros((2, 3), np.float32)], [np.ones((3, 8), np.float32)], np.ones(1))
-    np.testing.assert_array_equal(unpack(pack(said)), np.ones((2, 8)))
 
 
 # ---- clusters
@@ -358,10 +347,6 @@ def test_two_copies_with_half_a_share_weigh_as_much_as_one_view():
     rng = np.random.default_rng(0)
     for other in rng.dirichlet(np.ones(3), 200) / shares:  # Σ ω_v α_v = 1
         assert_not_above(shares * alpha**5 @ losses, shares * other**5 @ losses)
-
-
-def test_one_view_has_all_the_weight():
-    np.testing.assert_array_equal(steps.view_weights([123.0], 5.0, lowest=1.0), [1.0])
 
 
 def test_a_view_that_fits_perfectly_does_not_take_all_the_weight():

@@ -154,7 +154,7 @@ def test_mlan_cuts_a_connected_graph_into_exactly_as_many_parts_as_clusters():
 
 
 def test_mlan_without_the_right_number_of_parts_takes_kmeans(monkeypatch):
-    monkeypatch.setattr("bitmosaic.bench.baselines.graphs.MAX_ITER", 1)
+    monkeypatch.setattr("bitmosaic.bench.baselines.graphs.MLAN_MAX_ITER", 1)
     labels = make("MLAN", 5, random_state=0).fit_predict([random_rows(200, 4)])
     assert len(np.unique(labels)) == 5
 

@@ -161,7 +161,7 @@ def test_medoids_are_the_best_of_all_triples():
 
 
 def test_medoids_of_a_sample_serve_all_rows(monkeypatch):
-    monkeypatch.setattr("bitmosaic.bench.baselines.single_view.BLOCK", 7)
+    monkeypatch.setattr("bitmosaic.bench.baselines.single_view.RBF_BLOCK", 7)
     method = make("k-medoids", 4, random_state=0, n_sample=50)
     labels = method.fit_predict(VIEWS)
     np.testing.assert_array_equal(labels, cdist(X, X[method.medoids_]).argmin(1))

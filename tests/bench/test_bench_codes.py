@@ -25,7 +25,7 @@ def test_the_command_prints_speed_agreement_and_cost_of_a_fit():
     assert "3,000 codes of 64 bits, 20 centers, 1 threads, best of 1" in done.output
     assert "distances the same, labels the same" in done.output
     told = " ".join(done.output.split())
-    for part in (OURS, PEER, "billion", "× faiss", "iterations", "MB beside the codes' 0 MB"):
+    for part in (OURS, PEER, "billion", "× faiss", "iterations", "MB besides the codes' 0 MB"):
         assert part in told
 
 

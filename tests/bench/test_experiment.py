@@ -1,7 +1,5 @@
 """Reading experiments from TOML."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from planted_views import blobs
@@ -53,12 +51,6 @@ def test_rows_per_class_are_balanced_and_reproducible(root):
     assert np.array_equal(first.views(0)["a"], again.views(0)["a"])
 
 
-def test_a_chosen_view_has_the_same_rows_as_all_views(root):
-    data = read(root, DATA + "per_class = 5\n[[runs]]\n").groups[0].data
-    everything, one = data.open(), replace(data, views=("b",)).open()
-    assert np.array_equal(everything["b"], one["b"])
-
-
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
@@ -67,31 +59,12 @@ def test_a_chosen_view_has_the_same_rows_as_all_views(root):
         ("[data.x]\n[[runs]]\n", FileFormatError, r"\[data.x\] needs a path"),
         ("sedes = 3\n" + DATA + "[[runs]]\n", FileFormatError, "unknown key 'sedes'; the keys are"),
         ("seeds = 0\n" + DATA + "[[runs]]\n", FileFormatError, "seeds must be an integer of at least 1; got 0"),
-        ("seeds = true\n" + DATA + "[[runs]]\n", FileFormatError, "seeds must be an integer of at least 1; got True"),
         ('cap_memory = "much"\n' + DATA + "[[runs]]\n", BitmosaicError, "got 'much'"),
-        (DATA + '[[runs]]\nmethods = ["k-mean"]\n', FileFormatError, "methods must be among .*; got 'k-mean'"),
-        (DATA + '[[runs]]\ndata = ["b"]\n', FileFormatError, "data must be among blobs; got 'b'"),
-        (DATA + '[[runs]]\nviews = "some"\n', FileFormatError, "views must be among all, each, both; got 'some'"),
-        (DATA + "[[runs]]\nn_bits = [0]\n", FileFormatError, "n_bits must be a list of integers of at least 1"),
-        (DATA + "[[runs]]\nn_clusters = 5\n", FileFormatError, "n_clusters must be a list of integers of at least 1"),
-        (DATA + '[[runs]]\nmethods = "k-means"\n', FileFormatError, "methods must be a list of names"),
-        (DATA + "[[runs]]\nmethods = []\n", FileFormatError, "methods must be a list of names"),
-        (DATA + '[[runs]]\nmethods = [["k-means"]]\n', FileFormatError, "methods must be a list of names"),
-        (DATA + "[[runs]]\nn_bits = [12]\n", FileFormatError, "n_bits must be multiples of 8; got 12"),
-        (
-            DATA + "[[runs]]\nn_clusters = [9999]\n",
-            FileFormatError,
-            "n_clusters must be at most 120, the rows of blobs; got 9,999",
-        ),
-        ("runs = []\n" + DATA, FileFormatError, "needs the tables"),
-        ("runs = [1]\n" + DATA, FileFormatError, "needs the tables"),
-        ("[data]\nx = 3\n[[runs]]\n", FileFormatError, "needs the tables"),
-        ('cap_memory = "0GB"\n' + DATA + "[[runs]]\n", FileFormatError, "cap_memory must be a string such as '8GB'"),
         ("cap_seconds = nan\n" + DATA + "[[runs]]\n", FileFormatError, "cap_seconds must be a number above 0"),
-        (DATA + "rows = 1\n[[runs]]\n", FileFormatError, r"\[data.blobs\]: unknown key 'rows'; the keys are"),
-        ("runs = 1\n" + DATA, FileFormatError, "needs the tables"),
-        (DATA + 'views = "a"\n[[runs]]\n', FileFormatError, "views of blobs must be a list of names; got 'a'"),
-        (DATA + "classes = [1]\n[[runs]]\n", FileFormatError, "classes of blobs must be a list of names"),
+        (DATA + '[[runs]]\nmethods = ["k-mean"]\n', FileFormatError, "methods must be among .*; got 'k-mean'"),
+        (DATA + '[[runs]]\nviews = "some"\n', FileFormatError, "views must be among all, each, both; got 'some'"),
+        (DATA + "[[runs]]\nn_clusters = 5\n", FileFormatError, "n_clusters must be a list; got 5"),
+        (DATA + "[[runs]]\nn_clusters = [9999]\n", FileFormatError, "at most 120, the rows of blobs; got 9,999"),
         (DATA + 'views = ["d"]\n[[runs]]\n', BitmosaicError, "'d'"),
         (DATA + "per_class = 1000\n[[runs]]\n", ParameterError, "per_class must be at most"),
         ('[data.x]\npath = "nowhere"\n[[runs]]\n', MissingFileError, "nowhere"),
@@ -109,14 +82,14 @@ def test_an_unknown_name_lists_the_shipped_experiments():
         read_experiment("tables")
 
 
-@pytest.mark.parametrize("name", shipped())
-def test_shipped_experiments_are_read(name, tmp_path):
+def test_shipped_experiments_are_read(tmp_path):
     rng, labels = np.random.default_rng(0), np.arange(26_000) % 10
     names = ("lbp", "gist", "hog")
     write_views(tmp_path / "cifar10", Views(names, tuple(rng.random((26_000, 2)) for _ in names), labels=labels))
     views, truth = blobs(n=120)
     for called in ("handwritten", "scene15", "100leaves", "msrcv1", "orl"):
         write_views(tmp_path / f"{called}.mat", Views(tuple(views), tuple(views.values()), labels=truth))
-    experiment = read_experiment(name, tmp_path)
-    assert experiment.groups
-    assert experiment.seeds >= 3
+    for name in shipped():
+        experiment = read_experiment(name, tmp_path)
+        assert experiment.groups
+        assert experiment.seeds >= 3

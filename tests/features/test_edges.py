@@ -103,27 +103,6 @@ def test_last_bin_is_the_share_of_pixels_that_are_not_edges():
     assert extractor("edh", low=0.2, high=0.5)(image)[0, 72] == pytest.approx(1 - found.mean())
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (3, 3), (32, 32), (41, 60)])
-def test_an_image_has_the_same_features_alone_and_in_any_batch(shape):
-    whole = data.astronaut()
-    images = np.stack([whole[k : k + shape[0], 3 * k : 3 * k + shape[1]] for k in range(40)])
-    features = extractor("edh")
-    together = features(images)
-    assert together.dtype == np.float32
-    assert together.shape == (40, 73)
-    assert np.isfinite(together).all()
-    np.testing.assert_array_equal(np.concatenate([features(image[None]) for image in images]), together)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (3, 4), (32, 32), (41, 61)])
-def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(shape):
-    whole = data.astronaut()
-    images = np.stack([whole[9 * k : 9 * k + shape[0], 3 * k : 3 * k + shape[1]] for k in range(20)])
-    features = extractor("edh")
-    expected = np.maximum(features(images), features(images[:, :, ::-1]))
-    np.testing.assert_array_equal(extractor("edh", mirror=True)(images), expected)
-
-
 @pytest.mark.parametrize(("low", "high"), [(0, 0.5), (0.6, 0.5), (float("nan"), 0.5)])
 def test_thresholds_out_of_order_are_refused(low, high):
     with pytest.raises(ParameterError, match=f"must be 0 < low <= high; got low={low}, high={high}"):

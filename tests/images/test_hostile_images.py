@@ -64,7 +64,7 @@ def test_a_bomb_of_every_format_is_refused_by_its_size(tmp_path, name):
     assert cause.startswith("decompression bomb") or (name == "WEBP" and "damaged" in cause)
 
 
-@pytest.mark.parametrize("shape", [(1, 100_000), (100_000, 1), (1, 60_000), (60_000, 1)])
+@pytest.mark.parametrize("shape", [(1, 100_000), (60_000, 1)])
 def test_an_image_of_one_row_or_column_is_read(tmp_path, shape):
     pixels = np.full((*shape, 3), 77, np.uint8)
     pixels[: shape[0] // 2 + 1, : shape[1] // 2] = 200
@@ -81,57 +81,42 @@ def test_a_truncated_file_of_every_format_is_reported_as_truncated(tmp_path, nam
     assert read(tmp_path, half(name)) == "truncated"
 
 
-@pytest.mark.parametrize("tail", ["zip", "html"])
-@pytest.mark.parametrize("name", ["JPEG", "PNG", "GIF"])
-def test_a_polyglot_is_read_by_its_first_bytes(tmp_path, name, tail):
-    content = encoded(SHOWN, name)
-    if tail == "zip":
-        file = io.BytesIO()
-        with zipfile.ZipFile(file, "w") as archive:
-            archive.writestr("../other.png", encoded(sample_image(1)))
-        content += file.getvalue()
-        assert zipfile.is_zipfile(io.BytesIO(content))
-    else:
-        content += b"<script>alert(1)</script>"
-    plain = read(tmp_path, encoded(SHOWN, name))
+def test_a_polyglot_is_read_by_its_first_bytes(tmp_path):
+    content, file = encoded(SHOWN, "JPEG"), io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("../other.png", encoded(sample_image(1)))
+    content += file.getvalue()
+    assert zipfile.is_zipfile(io.BytesIO(content))
+    plain = read(tmp_path, encoded(SHOWN, "JPEG"))
     for path in ("a.jpg", "a.zip", "a.html"):
         np.testing.assert_array_equal(read(tmp_path, content, name=path), plain)
 
 
-def exif(entries, after=0, order="<"):
+def exif(entries, after=0):
     """An EXIF block of (tag, type, count, value) entries."""
-    head = b"Exif\0\0" + (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", 8)
-    body = b"".join(struct.pack(order + "HHII", *entry) for entry in entries)
-    return head + struct.pack(order + "H", len(entries)) + body + struct.pack(order + "I", after)
+    body = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    return b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(entries)) + body + struct.pack("<I", after)
 
 
 @pytest.mark.parametrize(
     "block",
     [
         exif([(0x0112, 3, 1, 99)]),  # no such orientation
-        exif([(0x0112, 3, 1, 0)]),
         exif([(0x0112, 2, 2**32 - 1, 4)]),  # text of 4 GB
-        exif([(0x0112, 5, 2**31, 2**31)]),
-        exif([(0x0112, 12, 9, 2**32 - 1)], order=">"),
         exif([(0x8769, 4, 1, 8)], after=8),  # directories that contain themselves
-        exif([(0x8769, 4, 1, 8), (0x8825, 4, 1, 8), (0xA005, 4, 1, 8)] * 50, after=8),
-        exif([(tag, 7, 2**28, 8) for tag in range(60_000, 65_000)])[:60_000],
-        b"Exif\0\0",
-        b"Exif\0\0II*\0\xff\xff\xff\xff",
         b"Exif\0\0" + b"\xff" * 300,
     ],
 )
-@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("name", ["JPEG", "PNG"])
 def test_invalid_exif_is_ignored(tmp_path, name, block):
     plain = read(tmp_path, encoded(SHOWN, name))
     np.testing.assert_array_equal(read(tmp_path, encoded(SHOWN, name, exif=block)), plain)
 
 
-@pytest.mark.parametrize("profile", [b"\0" * 200, b"\xff" * 4000, struct.pack(">I", 2**32 - 1) * 60])
 @pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP", "TIFF"])
-def test_an_invalid_color_profile_is_ignored(tmp_path, name, profile):
+def test_an_invalid_color_profile_is_ignored(tmp_path, name):
     plain = read(tmp_path, encoded(SHOWN, name))
-    np.testing.assert_array_equal(read(tmp_path, encoded(SHOWN, name, icc_profile=profile)), plain)
+    np.testing.assert_array_equal(read(tmp_path, encoded(SHOWN, name, icc_profile=b"\xff" * 4000)), plain)
 
 
 def test_a_tiff_with_a_cycle_of_directories_is_read(tmp_path):
@@ -144,25 +129,23 @@ def test_a_tiff_with_a_cycle_of_directories_is_read(tmp_path):
 # ---- archives
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["../a.png", "x/../../a.png", "/etc/a.png", "C:\\a.png", "\\\\host\\a.png", "..\\up.png", "x\\..\\..\\up.png"],
-)
+OUTSIDE = ["../a.png", "x/../../a.png", "/etc/a.png", "C:\\a.png", "\\\\host\\a.png", "..\\up.png", "x\\..\\..\\up.png"]
+
+
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
-def test_a_member_whose_name_points_outside_is_skipped(tmp_path, kind, name):
+def test_members_whose_names_point_outside_are_skipped(tmp_path, kind):
     path, content = tmp_path / f"made.{kind}", encoded(SHOWN)
     if kind == "zip":
         with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr(name, content)
-            archive.writestr("b..c.png", content)
+            for name in (*OUTSIDE, "b..c.png"):
+                archive.writestr(name, content)
     else:
         with tarfile.open(path, "w:gz" if kind == "tar.gz" else "w") as archive:
-            for member in map(tarfile.TarInfo, (name, "b..c.png")):
+            for member in map(tarfile.TarInfo, (*OUTSIDE, "b..c.png")):
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
-    source = open_images(path)
-    (batch,) = source.batches()
-    assert [(s.path, s.cause) for _, s in batch.skipped] == [(source.paths[0], "its name points outside the archive")]
+    (batch,) = open_images(path).batches()
+    assert [s.cause for _, s in batch.skipped] == ["its name points outside the archive"] * len(OUTSIDE)
     assert len(batch.images) == 1
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
@@ -202,28 +185,19 @@ def sparse_header(size):
     return bytes(header) + bytes(more) * (size // 512)
 
 
-SPARSE_1_0 = b"".join(record(b"GNU.sparse." + key, value) for key, value in ((b"major", b"1"), (b"minor", b"0")))
 HUGE_HEADERS = {
     "one pax header": pax(10**7),
-    "pax headers about one member": pax(10_000) * 1000,
     "global headers": pax(10_000, tarfile.XGLTYPE) * 1000,
     "a long name": blocks_of("x", b"n" * 10**7, tarfile.GNUTYPE_LONGNAME),
-    "long names": blocks_of("x", b"name", tarfile.GNUTYPE_LONGNAME) * 5000,
     "overlapping pax records": blocks_of("x", b"2 " * 10**6 + b"=1\n", tarfile.XHDTYPE),
-    "pax digits": blocks_of("x", b"1" * 10**7, tarfile.XHDTYPE),
     "a sparse map": sparse_header(10**7),
-    "a sparse map in the content": blocks_of("x", SPARSE_1_0, tarfile.XHDTYPE)
-    + blocks_of("a.png", b"9999999999\n" + b"0\n" * 10**7),
 }
 
 
-@pytest.mark.parametrize("kind", ["tar", "tar.gz"])
 @pytest.mark.parametrize("name", HUGE_HEADERS)
-def test_huge_tar_headers_are_refused_before_they_fill_the_memory(tmp_path, name, kind):
-    content = HUGE_HEADERS[name] + blocks_of("b.png", encoded(SHOWN))
-    path = tmp_path / f"made.{kind}"
-    path.write_bytes(gzip.compress(content, 1) if kind == "tar.gz" else content)
-    del content
+def test_huge_tar_headers_are_refused_before_they_fill_the_memory(tmp_path, name):
+    path = tmp_path / "made.tar.gz"
+    path.write_bytes(gzip.compress(HUGE_HEADERS[name] + blocks_of("b.png", encoded(SHOWN)), 1))
     tracemalloc.start()
     with pytest.raises(FileFormatError, match="truncated or damaged: the headers of a member exceed 32 KB"):
         open_images(path)
@@ -242,23 +216,6 @@ def test_global_headers_of_a_tar_do_not_add_up_in_memory(tmp_path):
         open_images(tmp_path / "many.tar")
 
 
-def test_tar_headers_of_usual_size_are_read(tmp_path):
-    images = [pax(10_000) + blocks_of(f"{i}.png", encoded(SHOWN)) for i in range(30)]
-    (tmp_path / "a.tar").write_bytes(b"".join(images))
-    assert len(open_images(tmp_path / "a.tar")) == 30
-
-
-def test_a_member_without_a_name_is_ignored(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("x", b"GIF89a")
-        archive.writestr("b.png", encoded(SHOWN))
-    content = (tmp_path / "a.zip").read_bytes()
-    at = content.index(b"PK\1\2")
-    nameless = patched(content, at + 28, b"\0\0\1\0")  # its name is now an extra field
-    (tmp_path / "a.zip").write_bytes(nameless)
-    assert open_images(tmp_path / "a.zip").paths == ("b.png",)
-
-
 UNDER_A_LIMIT = """
 import resource, sys
 from bitmosaic.images import open_images
@@ -269,11 +226,10 @@ for batch in open_images(sys.argv[1]).batches(n_threads=1):
 """
 
 
-@pytest.mark.parametrize("kind", ["zip", "tar.gz", "nested"])
+@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
 def test_a_bomb_of_zeros_is_skipped_in_little_memory(tmp_path, kind):
-    """256 or 528 MB of zeros that take a few MB in the archive. Nested archives are not opened at all."""
-    path, zeros, good = tmp_path / f"bomb.{kind.replace('nested', 'zip')}", 33 * 2**24, encoded(SHOWN)
-    block = bytes(2**24)
+    """256 or 528 MB of zeros that take a few MB in the archive."""
+    path, good, block = tmp_path / f"bomb.{kind}", encoded(SHOWN), bytes(2**24)
     if kind == "tar.gz":
         with tarfile.open(path, "w:gz", compresslevel=1) as archive:
             member = tarfile.TarInfo("bomb.png")
@@ -285,17 +241,11 @@ def test_a_bomb_of_zeros_is_skipped_in_little_memory(tmp_path, kind):
         expected = "not an image"
     else:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            if kind == "zip":
-                with archive.open("bomb.png", "w", force_zip64=True) as file:
-                    for _ in range(zeros // len(block)):
-                        file.write(block)
-            else:
-                inner = io.BytesIO()
-                with zipfile.ZipFile(inner, "w") as nested:
-                    nested.writestr("a.png", good)
-                archive.writestr("inner.zip", inner.getvalue())
+            with archive.open("bomb.png", "w", force_zip64=True) as file:
+                for _ in range(33):
+                    file.write(block)
             archive.writestr("good.png", good)
-        expected = "larger than 512 MB" if kind == "zip" else ""
+        expected = "larger than 512 MB"
     done = subprocess.run([sys.executable, "-c", UNDER_A_LIMIT, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("1 [")

@@ -9,7 +9,7 @@ from image_files import encoded, sample_image
 from PIL import Image, ImageCms, ImageOps
 
 from bitmosaic.images import decode as decoding
-from bitmosaic.images.decode import decode, decode_small_jpeg, quiet_pillow
+from bitmosaic.images.decode import decode, quiet_pillow
 
 LOSSLESS = {"PNG": {}, "BMP": {}, "TIFF": {}, "PPM": {}, "WEBP": {"lossless": True}}
 
@@ -201,25 +201,6 @@ def test_smaller_images_and_no_max_side_keep_the_size():
     assert decode(encoded(sample_image(0, 128, 20)), max_side=128).shape == (128, 20, 3)
     assert decode(encoded(sample_image(0, 300, 200)), max_side=None).shape == (300, 200, 3)
     assert decode(encoded(sample_image(0, 1, 1)), max_side=128).shape == (1, 1, 3)
-
-
-@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"quality": 30}, {"subsampling": 0}, {"comment": "hi"}])
-@pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_the_fast_path_of_small_jpegs_gives_the_pixels_of_pillow(mode, options):
-    content = encoded(Image.fromarray(sample_image()).convert(mode), "JPEG", **options)
-    short = decode_small_jpeg(content, 128)
-    assert short is not None
-    np.testing.assert_array_equal(np.asarray(short), np.asarray(Image.open(io.BytesIO(content))))
-    assert decode_small_jpeg(content[:-20], 128) is None
-
-
-def test_special_and_large_jpegs_do_not_take_the_fast_path():
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    assert decode_small_jpeg(encoded(sample_image(), "JPEG", exif=exif), 128) is None
-    assert decode_small_jpeg(encoded(Image.fromarray(sample_image()).convert("CMYK"), "JPEG"), 128) is None
-    assert decode_small_jpeg(encoded(sample_image(), "JPEG"), 31) is None
-    assert decode_small_jpeg(encoded(sample_image(0, 300, 10), "JPEG"), None) is None
 
 
 def test_decoded_images_are_writable():

@@ -52,19 +52,16 @@ NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     "write",
     [
         lambda file: Image.fromarray(NOISE).save(file, "JPEG"),
-        lambda file: Image.fromarray(NOISE).save(file, "PNG"),
         lambda file: np.lib.format.write_array(file, NOISE),
-        lambda file: np.savez_compressed(file, NOISE),
     ],
 )
-@pytest.mark.parametrize("missing", [1, 1000])
-def test_a_disk_that_is_full_at_the_end_of_a_file_is_noticed(tmp_path, write, missing):
+def test_a_disk_that_is_full_at_the_end_of_a_file_is_noticed(tmp_path, write):
     """Pillow, writing to a descriptor, does not notice a partial write."""
     with whole_file(tmp_path / "whole") as file:
         write(file)
     size = (tmp_path / "whole").stat().st_size
     with (
-        largest_file(size - missing),
+        largest_file(size - 1),
         pytest.raises(UnwritableFileError, match=r"half cannot be written"),
         whole_file(tmp_path / "half") as file,
     ):
@@ -173,31 +170,10 @@ def test_removing_a_symlink_keeps_its_target(tmp_path):
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "target", tmp_path / "target" / "file"]
 
 
-@pytest.mark.parametrize("place", ["folder", "folder/2"])
-def test_removal_may_skip_files_that_cannot_be_removed(tmp_path, monkeypatch, place):
-    (tmp_path / "folder").mkdir()
-    for name in "123":
-        (tmp_path / "folder" / name).touch()
-    unlink = os.unlink
-
-    def stuck(path, **options):
-        if Path(path).name == "2":
-            raise PermissionError(errno.EPERM, "Operation not permitted", path)
-        unlink(path, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "unlink", stuck)
-        with pytest.raises(PermissionError):
-            remove(tmp_path / "folder" / "2")
-        remove(tmp_path / place, ignore_errors=True)
-    left = [path.name for path in sorted((tmp_path / "folder").iterdir())]
-    assert left == (["2"] if place == "folder" else ["1", "2", "3"])
-
-
 # ---- folders
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 def test_a_disk_error_while_syncing_a_folder_is_raised(tmp_path, monkeypatch, number):
     monkeypatch.setattr(os, "fsync", failing(number))
     with pytest.raises(OSError, match=os.strerror(number)):

@@ -161,7 +161,7 @@ def place(tmp_path):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write_pictures(tmp_path_factory.mktemp("pictures"), 8)
+    return write_pictures(tmp_path_factory.mktemp("images"), 8)
 
 
 def test_the_checks_notice_unsynced_files_and_names(disk, place):

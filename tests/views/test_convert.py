@@ -41,18 +41,10 @@ def test_a_list_of_matrices_is_a_list_of_views(matrix, container):
     assert as_views(container([matrix, matrix])).names == ("view0", "view1")
 
 
-def test_one_matrix_is_one_view(matrix):
-    assert as_views(matrix).names == ("view0",)
-
-
 def test_nested_lists_of_numbers_are_one_view():
     views = as_views([[1, 2], [3, 4], [5, 6]])
     assert views.names == ("view0",)
     np.testing.assert_array_equal(views.arrays[0], [[1, 2], [3, 4], [5, 6]])
-
-
-def test_a_list_of_vectors_is_one_view():
-    assert as_views([np.arange(3), np.arange(3)]).widths == (3,)
 
 
 def test_lists_of_lists_of_lists_are_several_views():
@@ -80,15 +72,10 @@ def test_a_path_that_does_not_exist_is_a_missing_file():
         as_views("nowhere")
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f8", ">i4", "u1", "i8", "?"])
+@pytest.mark.parametrize("dtype", ["f2", ">f8", "u1", "?"])
 def test_number_arrays_are_kept_and_never_copied(matrix, dtype):
     array = matrix.astype(dtype)
     assert as_views({"a": array}).arrays[0] is array
-
-
-def test_arrays_of_odd_strides_are_kept(matrix):
-    array = np.asfortranarray(matrix)[::2, ::-1]
-    assert as_views(array).arrays[0] is array
 
 
 def test_a_memory_map_stays_a_memory_map(tmp_path, matrix):
@@ -97,15 +84,6 @@ def test_a_memory_map_stays_a_memory_map(tmp_path, matrix):
     kept = as_views([mapped]).arrays[0]
     assert isinstance(kept, np.memmap)
     assert np.shares_memory(kept, mapped)
-
-
-def test_values_are_not_read(matrix):
-    matrix[0, 0] = np.nan
-    assert as_views(matrix).n_rows == 10
-
-
-def test_numbers_in_an_object_array_are_numbers(matrix):
-    assert as_views(matrix.astype(object)).arrays[0].dtype == np.float64
 
 
 def test_an_hdf5_group_is_a_dict_of_views_that_stay_on_disk(tmp_path, matrix):
@@ -125,20 +103,13 @@ def test_different_numbers_of_rows_are_a_mismatch(matrix):
     ("data", "error", "message"),
     [
         ([], InvalidDataError, "at least one view; got none"),
-        ({}, InvalidDataError, "at least one view; got none"),
-        ({"": np.ones((2, 2))}, InvalidDataError, "non-empty string; got ''"),
         ({3: np.ones((2, 2))}, InvalidDataError, "non-empty string; got 3"),
         (np.arange(3), InvalidDataError, "Reshape your data"),
-        (np.ones((2, 2, 2)), InvalidDataError, "Found array with dim 3"),
-        (np.ones((0, 3)), InvalidDataError, r"0 sample\(s\)"),
         (np.ones((3, 0)), InvalidDataError, r"0 feature\(s\) \(shape=\(3, 0\)\) while a minimum of 1 is required"),
         (np.ones((2, 2), complex), InvalidDataError, "Complex data not supported"),
-        ([[1j, 2]], InvalidDataError, "Complex data not supported"),
         (np.array([["a", "b"]]), InvalidDataError, "not compatible with arrays of bytes/strings"),
         (np.array([["a", 1]], object), InvalidDataError, "numbers only; could not convert string to float: 'a'"),
-        (np.array([[{}, 1]], object), DataTypeError, r"argument must be .* string.* number"),
         (np.ones((2, 2)).astype("M8[s]"), InvalidDataError, "must hold real numbers.*datetime64"),
-        (csr_array(np.eye(3)), DataTypeError, "Sparse data was passed"),
         ({"hog": csr_array(np.eye(3))}, DataTypeError, "View 'hog': Sparse data was passed"),
         (np.ma.masked_greater(np.eye(3), 0), DataTypeError, "Masked arrays are not supported"),
         ([np.ones((3, 2)), np.ones(3)], InvalidDataError, r"item 1 is a ndarray of shape \(3,\)"),

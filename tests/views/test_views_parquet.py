@@ -41,7 +41,12 @@ def test_columns_of_lists_are_views(write, kind):
     assert views.paths[24] == "24.png"
 
 
-@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.list_(pa.float64(), 4)])
+FIXED = (
+    [pa.list_(pa.float64(), 4)] if int(pa.__version__.split(".")[0]) >= 24 else []
+)  # earlier ones cannot write nulls
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), *FIXED])
 def test_a_missing_list_is_a_row_of_nan(write, kind):
     views = read_views(write({"hog": lists(kind, missing={0, 13, 24})}))
     expected = MATRIX.copy()
@@ -49,7 +54,7 @@ def test_a_missing_list_is_a_row_of_nan(write, kind):
     np.testing.assert_array_equal(read_rows(views["hog"], slice(None)), expected)
 
 
-@pytest.mark.parametrize("kind", ["u1", "i2", "i8", "f2", "?"])
+@pytest.mark.parametrize("kind", ["i8", "f2", "?"])
 def test_missing_values_of_any_number_type_are_nan(write, kind):
     matrix = (np.arange(100).reshape(25, 4) % 7).astype(kind)
     value = pa.from_numpy_dtype(np.dtype(kind))
@@ -107,6 +112,11 @@ def test_a_data_frame_of_numbers_is_one_view(tmp_path):
     np.testing.assert_array_equal(read_rows(views["view0"], slice(None)), MATRIX)
 
 
+def test_the_index_columns_of_pandas_and_dask_are_no_views(write):
+    index = {"__index_level_0__": LABELS, "__null_dask_index__": LABELS}
+    assert read_views(write({"hog_0": MATRIX[:, 0], "hog_1": MATRIX[:, 1]} | index)).names == ("hog",)
+
+
 def test_string_labels_are_read(write):
     labels = pa.array(["cat", "dog"] * 12 + ["cat"]).dictionary_encode()
     assert read_views(write({"hog": MATRIX.tolist(), "truth": labels})).labels.tolist()[:2] == ["cat", "dog"]
@@ -129,11 +139,6 @@ def test_columns_of_the_same_name_are_refused(tmp_path):
         read_views(tmp_path / "a.parquet")
 
 
-def test_a_file_of_no_rows_is_refused(write):
-    with pytest.raises(FileFormatError, match="at least one row"):
-        read_views(write({"a_0": pa.array([], pa.float32())}))
-
-
 def test_a_row_group_is_read_once_for_consecutive_blocks(write, monkeypatch):
     views = read_views(write({"hog": lists(pa.list_(pa.float32(), 4))}))
     read = []
@@ -144,8 +149,7 @@ def test_a_row_group_is_read_once_for_consecutive_blocks(write, monkeypatch):
     assert read == [0, 1, 2]
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "lz4", "zstd"])
+@pytest.mark.parametrize(("version", "codec"), [("1.0", "snappy"), ("2.0", "zstd")])
 def test_columns_of_all_usual_types_and_codecs_are_read(tmp_path, version, codec):
     n = 30
     lists = np.arange(5.0 * n).reshape(n, 5)

@@ -82,20 +82,17 @@ def source(request, tmp_path):
     "rows",
     [
         slice(None),
-        slice(0, 1),
-        slice(9, 31),
         slice(50, 90),
         slice(5, 5),
         slice(3, 40, 5),
-        np.arange(N),
         np.array([0, 1, 9, 10, 11, 52]),
         np.array([4, 4, 7]),
-        np.array([52]),
         np.array([], dtype=np.int64),
     ],
     ids=str,
 )
 def test_rows_equal_those_of_the_array(source, rows):
+    assert (tuple(source.shape), source.dtype) == ((N, 6), np.float64)
     read = read_rows(source, rows)
     np.testing.assert_array_equal(read, MATRIX[rows].astype(np.float32))
     assert read.dtype == np.float32
@@ -108,11 +105,6 @@ def test_rows_outside_the_view_are_an_index_error(source):
         read_rows(source, np.array([0, N]))
 
 
-def test_every_source_has_shape_and_dtype(source):
-    assert tuple(source.shape) == (N, 6)
-    assert source.dtype == np.float64
-
-
 def test_every_source_may_be_read_by_threads(source):
     rows = [slice(i % 40, i % 40 + 13) for i in range(0, 200, 7)]
     with ThreadPoolExecutor(4) as pool:
@@ -120,7 +112,7 @@ def test_every_source_may_be_read_by_threads(source):
             np.testing.assert_array_equal(read, MATRIX[wanted].astype(np.float32))
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", ">f8", "u1", "i2", ">i4", "i8", "?", "g"])
+@pytest.mark.parametrize("dtype", ["f2", ">f8", "u1", ">i4", "?"])
 def test_every_number_type_becomes_native_float32(dtype):
     array = (np.arange(12).reshape(4, 3) % 5).astype(dtype)
     read = read_rows(array, slice(1, 3))
@@ -138,7 +130,7 @@ def test_values_beyond_float32_become_infinite_without_a_warning():
     np.testing.assert_array_equal(read, [[np.inf, -np.inf, 1.0]])
 
 
-@pytest.mark.parametrize("window", [64, 400, 10**6])
+@pytest.mark.parametrize("window", [64, 10**6])
 @pytest.mark.parametrize("row_cost", [0, 10**9])
 def test_scattered_hdf5_rows_do_not_depend_on_how_they_are_read(tmp_path, monkeypatch, window, row_cost):
     monkeypatch.setattr(views_module, "_WINDOW_BYTES", window)

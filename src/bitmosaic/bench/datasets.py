@@ -6,7 +6,6 @@ folder, .tar, .tar.xz or .zip, or ILSVRC2012_img_train.tar · `youtube-faces` ·
 """
 
 import hashlib
-import io
 import json
 import os
 import re
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pyarrow import ArrowInvalid, csv, float32
 
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.images import ImageSource, Progress, display_path, folder_name, open_images, quiet
@@ -394,7 +392,7 @@ def youtube_faces(source: ImageSource) -> LabeledSource:
 WIDTHS = {"CH": 64, "CM55": 225, "CORR": 144, "EDH": 73, "WT": 128}
 VIEWS = {"CH": "ch", "CM55": "cm", "CORR": "corr", "EDH": "edh", "WT": "wt"}  # the names of our own extractors
 CONCEPTS = 21
-BLOCK = 16 * 2**20  # bytes of text
+LINES = 10_000  # read at a time
 _FEATURES = re.compile(r"(?:(Train|Test)_)?Normalized_(CH|CM55|CORR|EDH|WT)(?:_Lite_(Train|Test))?\.dat")
 _LABELS = re.compile(r"(?:Lite_)?Labels_(.+?)(?:_(Train|Test))?\.txt")
 _LIST = re.compile(r"Concepts\d*\.txt")
@@ -526,84 +524,54 @@ def _concepts(files: Files, parts: list[str]) -> list[str]:
 def _flags(files: Files, part: str, concepts: list[str]) -> np.ndarray:
     """(n, concepts) bool: whether an image of this part has a concept."""
     columns = [_read_flags(files.labels[part, concept]) for concept in concepts]
-    for concept, column in zip(concepts, columns, strict=True):
-        if len(column) != len(columns[0]):
-            raise FileFormatError(
-                f"All label files must have the same number of lines; {called(files.labels[part, concepts[0]])} has "
-                f"{len(columns[0]):,}, {called(files.labels[part, concept])} {len(column):,}. One may be truncated: "
-                "extract it again."
-            )
+    if len({len(column) for column in columns}) > 1:
+        lengths = ", ".join(f"{concept} {len(column):,}" for concept, column in zip(concepts, columns, strict=True))
+        raise FileFormatError(
+            f"All label files must have the same number of lines; got {lengths}. One may be truncated: extract it "
+            "again."
+        )
     return np.stack(columns, axis=1)
 
 
 def _read_flags(path: Path) -> np.ndarray:
     """(n,) bool from a text file with 0 or 1 on each line."""
-    text = np.frombuffer(path.read_bytes().strip().replace(b"\r", b"").replace(b" ", b"") + b"\n", np.uint8)
-    flags, ends = text[::2], text[1::2]
-    if len(flags) != len(ends) or np.any(ends != ord("\n")) or np.any((flags != ord("0")) & (flags != ord("1"))):
+    try:
+        flags = np.loadtxt(path, np.uint8, ndmin=1)
+        if flags.ndim > 1 or flags.max() > 1:
+            raise ValueError("other numbers")
+    except (ValueError, OverflowError) as error:
         raise FileFormatError(
             f"A label file of NUS-WIDE has 0 or 1 on each line; {called(path)} has other content. Extract it again."
-        )
-    return flags == ord("1")
+        ) from error
+    return flags.astype(bool)
 
 
 def _read_features(path: Path, keep: np.ndarray, out: np.ndarray, read: Callable[[int], None]) -> None:
     """Read the rows to keep into `out`. `read` is called with the number of bytes read."""
     first = filled = 0
-    for block in _blocks(path, read):
-        rows = _parse(block, out.shape[1], path, first)
-        kept = rows[: max(0, len(keep) - first)][keep[first : first + len(rows)]]
-        out[filled : filled + len(kept)] = kept
-        first, filled = first + len(rows), filled + len(kept)
+    width = out.shape[1]
+    with path.open(encoding="utf-8", errors="replace") as file:
+        while lines := list(islice(file, LINES)):
+            read(sum(map(len, lines)))
+            if not any(map(str.strip, lines)):
+                continue
+            try:
+                rows = np.loadtxt(lines, np.float32, ndmin=2)
+                if rows.shape[1] != width:
+                    raise ValueError(f"{rows.shape[1]} on line {first + 1:,}")
+            except ValueError as error:
+                raise FileFormatError(
+                    f"{path.name} must have {width} numbers on each line; {called(path)} has others after line "
+                    f"{first:,} ({error}). It may be truncated or contain other features: extract it again."
+                ) from error
+            kept = rows[: max(0, len(keep) - first)][keep[first : first + len(rows)]]
+            out[filled : filled + len(kept)] = kept
+            first, filled = first + len(rows), filled + len(kept)
     if first != len(keep):
         raise FileFormatError(
             f"A feature file must have one line per image, {len(keep):,} according to the label files; {called(path)} "
             f"has {first:,}. It may be truncated, or belong to another part: extract it again."
         )
-
-
-def _blocks(path: Path, read: Callable[[int], None]) -> Iterator[bytes]:
-    """Blocks of whole lines, with single spaces between numbers. Lines of the real files end with a space."""
-    rest = b""
-    with path.open("rb") as file:
-        while chunk := file.read(BLOCK):
-            read(len(chunk))
-            text, _, rest = (rest + chunk).rpartition(b"\n")
-            yield _single_spaces(text)
-    yield _single_spaces(rest)
-
-
-def _single_spaces(text: bytes) -> bytes:
-    text = text.replace(b"\t", b" ").replace(b"\r", b"")
-    while b"  " in text:
-        text = text.replace(b"  ", b" ")
-    return text.replace(b" \n", b"\n").replace(b"\n ", b"\n").strip()
-
-
-def _parse(text: bytes, width: int, path: Path, first: int) -> np.ndarray:
-    """(n, width) float32; `first` is the number of preceding lines."""
-    if not text:
-        return np.empty((0, width), np.float32)
-    names = [str(column) for column in range(width)]
-    try:
-        table = csv.read_csv(
-            io.BytesIO(text),
-            csv.ReadOptions(column_names=names, block_size=len(text) + 1),
-            csv.ParseOptions(delimiter=" ", quote_char=False),
-            csv.ConvertOptions(column_types=dict.fromkeys(names, float32()), null_values=[]),
-        )
-    except ArrowInvalid as error:
-        lines = enumerate(text.split(b"\n"), first + 1)
-        wrong = next(((number, n) for number, line in lines if (n := len(line.split())) != width), None)
-        what = f"{wrong[1]} on line {wrong[0]:,}" if wrong else str(error).partition("\n")[0]
-        raise FileFormatError(
-            f"{path.name} must have {width} numbers on each line; {called(path)} has {what}. It may be truncated or "
-            "contain other features: extract it again."
-        ) from error
-    rows = np.empty((table.num_rows, width), np.float32)
-    for column in range(width):
-        rows[:, column] = table.column(column).to_numpy()
-    return rows
 
 
 KINDS = ("cifar-10", "class-folders", "youtube-faces", "nus-wide", "views")
@@ -780,7 +748,7 @@ def _recipe(found: Found) -> dict[str, Any]:
         files = sorted(found.path.iterdir()) if found.path.is_dir() else [found.path]
     sizes = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     signature = hashlib.sha256(repr(sizes).encode()).hexdigest()
-    return {"source": called(found.path.resolve()), "kind": found.kind, "fingerprint": signature}
+    return {"source": called(found.path.resolve()), "kind": found.kind, "signature": signature}
 
 
 def _is_made(out: Path, recipe: dict[str, Any]) -> bool:
@@ -788,20 +756,12 @@ def _is_made(out: Path, recipe: dict[str, Any]) -> bool:
     if not (out / RECIPE).is_file():
         if finished(out) is None:
             return False
-    elif _read_json(out / RECIPE) == recipe:
+    elif json.loads((out / RECIPE).read_bytes()) == recipe:
         return True
     raise InvalidDataError(
         f"{called(out)} was made from another data set, from files that have changed since, or with other options. "
         "Choose another folder, or remove this one."
     )
-
-
-def _read_json(path: Path) -> Any:
-    """None if the file is truncated or not JSON."""
-    try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        return None
 
 
 def _write(views: Views, out: Path, recipe: dict[str, Any], progress: Progress) -> None:

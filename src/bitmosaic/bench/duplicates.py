@@ -22,7 +22,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bitmosaic import pipeline
-from bitmosaic.errors import InvalidDataError, MissingExtraError
+from bitmosaic.bench.figures import new_figure
+from bitmosaic.errors import InvalidDataError
 from bitmosaic.images import ImageSource, open_images
 from bitmosaic.images.files import FileSource
 from bitmosaic.io.files import whole_file, write_json
@@ -274,12 +275,8 @@ def write_results(results: Sequence[Found], folder: Path) -> None:
 
 def draw(results: Sequence[Found], path: Path) -> Path:
     """Plot precision, recall and F1 against the radius, one column per way."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("Plots need matplotlib: pip install 'bitmosaic[bench]'") from None
     ways = list(dict.fromkeys(r.way for r in results))
-    figure = Figure(figsize=(1.2 + 3.4 * len(ways), 7.6), layout="constrained")
+    figure = new_figure(1.2 + 3.4 * len(ways), 7.6)
     grid = figure.subplots(len(FIGURES), len(ways), sharey=True, squeeze=False)
     for column, way in enumerate(ways):
         for line, name in enumerate(FIGURES):

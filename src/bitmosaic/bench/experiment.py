@@ -16,7 +16,7 @@ import numpy as np
 
 from bitmosaic.bench.baselines import METHODS, method_class
 from bitmosaic.bench.datasets import Choice, choose_rows, choose_views, open_data, take_rows
-from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ParameterError
+from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
 from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.solver.memory import parse_memory
 from bitmosaic.views import Views, read_rows
@@ -158,14 +158,14 @@ def _not_ours(path: Path) -> FileFormatError:
 
 SHIPPED = files("bitmosaic.bench") / "experiments"
 VIEW_CHOICES = ("all", "each", "both")
-TOP: dict[str, tuple[type, Any]] = {
-    "seeds": (int, 10),
-    "slow_seconds": (float, 60.0),
-    "slow_seeds": (int, 3),
-    "cap_seconds": (float, 600.0),
-    "cap_memory": (str, "8GB"),
-    "threads": (int, 1),
-    "jobs": (int, 1),
+DEFAULTS: dict[str, Any] = {
+    "seeds": 10,
+    "slow_seconds": 60.0,
+    "slow_seeds": 3,
+    "cap_seconds": 600.0,
+    "cap_memory": "8GB",
+    "threads": 1,
+    "jobs": 1,
 }
 
 
@@ -242,80 +242,59 @@ def read_experiment(file: str, root: Path | None = None) -> Experiment:
 
 
 def _experiment(name: str, asked: dict[str, Any], root: Path) -> Experiment:
-    _known(name, asked, {*TOP, "data", "runs"})
-    limits = {key: _of_type(name, key, asked.get(key, default), kind) for key, (kind, default) in TOP.items()}
-    _check_caps(name, limits)
-    tables = [*_values(asked.get("data")), *_values(asked.get("runs"))]
-    if not _values(asked.get("data")) or not _values(asked.get("runs")) or not all(isinstance(t, dict) for t in tables):
+    _known(name, asked, {*DEFAULTS, "data", "runs"})
+    limits = {key: _limit(name, key, asked.get(key, default), type(default)) for key, default in DEFAULTS.items()}
+    tables, blocks = asked.get("data"), asked.get("runs")
+    if not isinstance(tables, dict) or not isinstance(blocks, list) or not tables or not blocks:
         raise FileFormatError(
             f"{name}: an experiment needs the tables [data.NAME] and [[runs]]; one of them is missing."
         )
-    data = {called: _data(name, called, table, root) for called, table in asked["data"].items()}
+    data = {called: _data(name, called, table, root) for called, table in tables.items()}
     opened = {called: chosen.open() for called, chosen in data.items()}
     cases = {called: _case(called, views) for called, views in opened.items()}
-    groups = [group for block in asked["runs"] for group in _groups(name, block, data, opened)]
+    groups = [group for block in blocks for group in _groups(name, block, data, opened)]
     return Experiment(name, tuple(dict.fromkeys(groups)), cases, **limits)
 
 
-def _values(part: Any) -> list[Any]:
-    """The tables of [data.NAME] or of [[runs]]; empty for other types."""
-    return list(part.values()) if isinstance(part, dict) else part if isinstance(part, list) else []
-
-
-def _check_caps(name: str, limits: dict[str, Any]) -> None:
-    try:
-        enough = parse_memory(limits["cap_memory"]) > 0
-    except ParameterError:
-        enough = False
-    if not enough:
-        raise FileFormatError(f"{name}: cap_memory must be a string such as '8GB'; got {limits['cap_memory']!r}.")
+def _limit(name: str, key: str, value: Any, kind: type[Any]) -> Any:
+    """A limit of the experiment, above 0."""
+    if kind is str:
+        parse_memory(value)
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, kind)) or not value > 0:
+        wanted = "an integer of at least 1" if kind is int else "a number above 0"
+        raise FileFormatError(f"{name}: {key} must be {wanted}; got {value!r}.")
+    return kind(value)
 
 
 def _data(name: str, called: str, table: dict[str, Any], root: Path) -> DataSet:
     _known(f"{name}, [data.{called}]", table, {"path", "views", "classes", "per_class", "at_least"})
-    if not isinstance(table.get("path"), str):
+    if "path" not in table:
         raise FileFormatError(f"{name}: [data.{called}] needs a path, relative to --root.")
-    for key in ("per_class", "at_least"):
-        if key in table:
-            _of_type(name, f"{key} of {called}", table[key], int)
-    views, classes = table.get("views", []), table.get("classes")
-    for key, names in (("views", views), ("classes", [] if isinstance(classes, int) or classes is None else classes)):
-        if not isinstance(names, list) or not all(isinstance(value, str) for value in names):
-            raise FileFormatError(f"{name}: {key} of {called} must be a list of names; got {table[key]!r}.")
-    classes = tuple(classes) if isinstance(classes, list) else classes
+    views, classes = _list(name, "views", table.get("views", [])), table.get("classes")
+    if classes is not None and not isinstance(classes, int):
+        classes = tuple(_list(name, "classes", classes))
     choice = Choice(classes, table.get("per_class"), table.get("at_least"))
     return DataSet(called, root / table["path"], tuple(views), choice)
 
 
 def _groups(name: str, block: dict[str, Any], data: dict[str, DataSet], opened: dict[str, Views]) -> Iterator[Group]:
     _known(f"{name}, [[runs]]", block, {"methods", "data", "views", "n_bits", "n_clusters"})
-    methods, chosen, which = (
-        block.get("methods", list(METHODS)),
-        block.get("data", list(data)),
-        block.get("views", "all"),
-    )
-    for what, values, allowed in (
-        ("methods", methods, METHODS),
-        ("data", chosen, data),
-        ("views", [which], VIEW_CHOICES),
-    ):
-        if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
-            raise FileFormatError(f"{name}: {what} must be a list of names; got {values!r}.")
-        if unknown := [value for value in values if value not in allowed]:
-            raise FileFormatError(f"{name}: {what} must be among {', '.join(allowed)}; got {unknown[0]!r}.")
-    for key in ("n_bits", "n_clusters"):
-        values = block.get(key, [1])
-        if not isinstance(values, list) or not values or any(type(value) is not int or value < 1 for value in values):
-            raise FileFormatError(f"{name}: {key} must be a list of integers of at least 1; got {values!r}.")
-    if odd := [n_bits for n_bits in block.get("n_bits", []) if n_bits % 8]:
-        raise FileFormatError(f"{name}: n_bits must be multiples of 8; got {odd[0]}.")
+    methods = _list(name, "methods", block.get("methods", list(METHODS)))
+    chosen = _list(name, "data", block.get("data", list(data)))
+    which = block.get("views", "all")
+    allowed = (("methods", methods, METHODS), ("data", chosen, data), ("views", [which], VIEW_CHOICES))
+    for what, values, names in allowed:
+        if unknown := [value for value in values if value not in names]:
+            raise FileFormatError(f"{name}: {what} must be among {', '.join(names)}; got {unknown[0]!r}.")
     for called, method in product(chosen, methods):
         views = opened[called]
         sets: list[tuple[str, ...]] = [views.names] if which in ("all", "both") else []
         if which in ("each", "both") and len(views) > 1:
             sets = [(view,) for view in views.names] + sets
-        lengths = block.get("n_bits", [128]) if has_bits(method) else [None]
-        counts = block.get("n_clusters", [len(np.unique(np.asarray(views.labels)))])
+        lengths = _list(name, "n_bits", block.get("n_bits", [128])) if has_bits(method) else [None]
+        n_classes = len(np.unique(np.asarray(views.labels)))
+        counts = _list(name, "n_clusters", block.get("n_clusters", [n_classes]))
         if max(counts) > views.n_rows:
             raise FileFormatError(
                 f"{name}: n_clusters must be at most {views.n_rows:,}, the rows of {called}; got {max(counts):,}."
@@ -338,10 +317,7 @@ def _known(where: str, table: dict[str, Any], keys: set[str]) -> None:
         raise FileFormatError(f"{where}: unknown key {unknown[0]!r}; the keys are {', '.join(sorted(keys))}.")
 
 
-def _of_type(name: str, key: str, value: Any, kind: type) -> Any:
-    value = float(value) if kind is float and isinstance(value, int) else value
-    wrong = not isinstance(value, kind) or isinstance(value, bool)
-    if wrong or (kind is not str and not 0 < value < float("inf")):
-        wanted = {int: "an integer of at least 1", float: "a number above 0", str: "a string such as '8GB'"}[kind]
-        raise FileFormatError(f"{name}: {key} must be {wanted}; got {value!r}.")
+def _list(name: str, key: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise FileFormatError(f"{name}: {key} must be a list; got {value!r}.")
     return value

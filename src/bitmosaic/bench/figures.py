@@ -77,7 +77,7 @@ def fig2(
     sizes = {len(labels), views.n_rows, *map(len, codes.values())}
     if len(sizes) > 1:
         raise ViewMismatchError(f"Views, labels and codes must have the same number of rows; got {sorted(sizes)}.")
-    figure = _new_figure(2.35 * len(codes) + 0.3, 5.3)
+    figure = new_figure(2.35 * len(codes) + 0.3, 5.3)
     rows = _rows_of_classes(labels, n_classes, per_class, np.random.default_rng(seed))
     shown = labels[rows]
     features = {name: standardized(read_rows(X, rows)) for name, X in zip(views.names, views.arrays, strict=True)}
@@ -105,7 +105,7 @@ def _fig3(runs: Runs, out: str | Path, name: str) -> list[Path]:
     lengths = sorted({run.n_bits for run in runs if run.n_bits is not None})
     if len(lengths) < 2:
         raise missing_runs("Figure 3", "bits", "with codes of several lengths")
-    figure = _new_figure(9.6, 6.2)
+    figure = new_figure(9.6, 6.2)
     names = view_names(runs)
     curves = _curves([run for run in runs if run.n_bits is not None], names, lambda run: run.n_bits)
     level = _curves([run for run in runs if run.method == REFERENCE], names, lambda run: None)
@@ -136,7 +136,7 @@ def _fig4(runs: Runs, out: str | Path, name: str) -> list[Path]:
     counts = sorted({run.n_clusters or n_classes for run in runs})
     if len(counts) < 2:
         raise missing_runs("Figure 4", "clusters", "with several numbers of clusters")
-    figure = _new_figure(9.6, 6.2)
+    figure = new_figure(9.6, 6.2)
     own = [run for run in runs if run.views == together]
     curves = _curves(own, {together: MULVIEW}, lambda run: run.n_clusters or n_classes)
     for axes, score in _panels(figure):
@@ -248,7 +248,7 @@ def _file(name: str, data: str, runs: Runs) -> str:
     return f"{name}-{safe}"
 
 
-def _new_figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -3,8 +3,6 @@
 `python -m bitmosaic.bench.runner TASK` is that process: it prints one line of JSON when ready, then one per seed.
 """
 
-import ast
-import copy
 import hashlib
 import json
 import os
@@ -22,12 +20,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import bitmosaic
 from bitmosaic.bench import baselines
 from bitmosaic.bench.datasets import Choice
 from bitmosaic.bench.experiment import DataSet, Experiment, Group, Run, RunFile
@@ -278,53 +276,15 @@ def _summary(group: Group, runs: list[Run]) -> str:
 
 @cache
 def made_by(method: str) -> str:
-    """A version of a method: a hash of its source modules, and the versions of the libraries."""
-    sources: set[str] = set()
-    _follow(baselines.method_class(method).__module__, sources)
-    code = hashlib.sha256(b"".join(_code(name) for name in sorted(sources)))
+    """A version of a method: a hash of its module and of the numerics, and the versions of the libraries."""
+    own = sys.modules[baselines.method_class(method).__module__].__file__
+    root = Path(bitmosaic.__file__).parent
+    sources = [Path(str(own)), root / "bench/baselines/base.py"]
+    for package in ("estimators", "solver", "hamming"):
+        sources += sorted((root / package).rglob("*.py"))
+    code = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
     return f"bitmosaic {code.hexdigest()[:12]}, {libraries}"
-
-
-def _follow(name: str, found: set[str]) -> None:
-    """Add a module of bitmosaic and all modules of bitmosaic that it imports, except the registry of baselines."""
-    if name in found or name == baselines.__name__:
-        return
-    found.add(name)
-    for node in ast.walk(_tree(name)):
-        if isinstance(node, ast.Import):
-            asked = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            asked = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        else:
-            continue
-        for other in asked:
-            if other.startswith("bitmosaic.") and find_spec(other.rpartition(".")[0]) and _is_module(other):
-                _follow(other, found)
-
-
-def _is_module(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:  # the name is not a module
-        return False
-
-
-@cache
-def _tree(name: str) -> ast.Module:
-    spec = find_spec(name)
-    assert spec is not None  # checked by _is_module
-    return ast.parse(Path(str(spec.origin)).read_bytes())
-
-
-@cache
-def _code(name: str) -> bytes:
-    """The code of a module without comments and docstrings."""
-    tree = copy.deepcopy(_tree(name))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return ast.dump(tree).encode()
 
 
 # ---- the process of one method
@@ -344,9 +304,8 @@ def fit_all(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
     views = Views(views.names, views.arrays)
     some = Views(views.names, tuple(array[:WARM_ROWS] for array in views.arrays))
     baselines.make(task["method"], min(task["n_clusters"], some.n_rows), random_state=0, **settings).fit_predict(some)
-    ready = (
-        resident_bytes()
-    )  # memory of each fit is relative to this, as memory freed by earlier fits may still be resident
+    # The memory of each fit is relative to this: memory freed by earlier fits may still be resident.
+    ready = resident_bytes()
     yield {"ready": True}
     for seed in task["seeds"]:
         method = baselines.make(task["method"], task["n_clusters"], random_state=seed, **settings)

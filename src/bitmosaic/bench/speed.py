@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from bitmosaic.bench.codes import import_faiss
 from bitmosaic.bench.datasets import open_data
 from bitmosaic.bench.memory import PeakMemory
-from bitmosaic.errors import BitmosaicError, MissingExtraError
+from bitmosaic.errors import BitmosaicError
 from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.io.files import write_json
 from bitmosaic.views import Views, read_rows, read_views
@@ -203,11 +203,8 @@ def speed_table(results: list[Result]) -> Table:
 
 def draw(results: list[Result], folder: Path) -> Iterator[Path]:
     """Plot time against clusters and rows, and quality against time. Plots with a single x value are left out."""
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-    except ImportError:
-        raise MissingExtraError("Plots need matplotlib: pip install 'bitmosaic[bench]'") from None
+    from bitmosaic.bench.figures import new_figure
+
     done = [r for r in results if r.seconds is not None]
     most_rows, fewest_clusters = max(r.n_rows for r in results), min(r.n_clusters for r in results)
     plots: dict[str, tuple[list[Result], Callable, str, str]] = {
@@ -223,7 +220,7 @@ def draw(results: list[Result], folder: Path) -> Iterator[Path]:
     for name, (shown, x, x_label, y_label) in plots.items():
         if len({x(r) for r in shown}) < 2:
             continue
-        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        figure = new_figure(6.4, 4.2)
         axes = figure.subplots()
         for method in dict.fromkeys(r.method for r in shown):
             own = sorted((r for r in shown if r.method == method), key=x)
@@ -239,9 +236,9 @@ def draw(results: list[Result], folder: Path) -> Iterator[Path]:
             axes.set_ylim(bottom=0)
         for axis in (axes.xaxis, axes.yaxis):
             if axis.get_scale() == "log":
-                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-                axis.set_minor_formatter(NullFormatter())
+                axis.get_major_locator().set_params(subs=(1, 2, 5))
+                axis.set_major_formatter(lambda value, _: f"{value:,g}")
+                axis.set_minor_formatter("")
         axes.margins(x=0.25)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)

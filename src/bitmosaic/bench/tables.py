@@ -2,9 +2,11 @@
 
 import csv
 import io
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -15,107 +17,32 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from bitmosaic.bench import tables as published
 from bitmosaic.bench.baselines import BINARY, METHODS, MULTI_VIEW, SINGLE_VIEW
 from bitmosaic.bench.experiment import SCORES, Run
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.io.files import write_whole
 
-# ---- Figures printed in the paper, with our names of methods and views.
-#
-# Z. Zhang, L. Liu, J. Qin, F. Zhu, F. Shen, Y. Xu, L. Shao, H. T. Shen, "Highly-Economized Multi-View Binary
-# Compression for Scalable Image Clustering", ECCV 2018.
-#
-# We also run CIFAR-10 (its Tables 3, 4 and 5). We do not run ImageNet-10 (its Tables 1 and 2), so those figures are
-# never shown next to ours.
+# ---- Figures printed in the paper, on CIFAR-10 and on ImageNet-10. We do not run ImageNet-10, so its figures are never
+# shown next to ours.
 
-
+PRINTED = tomllib.loads((files("bitmosaic.bench") / "published.toml").read_text(encoding="utf-8"))
 VIEWS = ("lbp", "gist", "hog")
 MULVIEW = "MulView"
-COLUMNS = (*VIEWS, MULVIEW)
-PUBLISHED_SCORES = ("acc", "nmi", "purity", "f_score")
 CIFAR10_ROWS = 60_000
 MIB = 2**20  # its "MB": 60,000 × 3626 numbers of 8 bytes are its 1.62 GB
-
-
-def _figures(table: str, quantities: tuple[str, ...] = PUBLISHED_SCORES) -> dict[str, dict[tuple[str, str], float]]:
-    """method -> (quantity, view) -> figure"""
-    keys = [(quantity, view) for quantity in quantities for view in COLUMNS]
-    rows = (line.split() for line in table.strip().splitlines())
-    return {method: dict(zip(keys, map(float, figures), strict=True)) for method, *figures in rows}
-
-
-# ACC, NMI, purity, F-score; in each: LBP, GIST, HOG, MulView
-CIFAR10_SCORES = _figures("""
-k-means       .2185 .2842 .2661 .2877  .1044 .1692 .1634 .1803  .2401 .3056 .2943 .3136  .1677 .1866 .1887 .1998
-k-means++     .2182 .2845 .2703 .2882  .1044 .1691 .1645 .1805  .2400 .3052 .2953 .3138  .1676 .1866 .1895 .2001
-k-medoids     .2171 .2419 .2456 .2630  .0862 .1238 .1328 .1565  .2339 .2483 .2561 .2921  .1703 .1744 .1808 .2035
-Ak-kmeans     .2066 .2847 .2608 .2879  .1021 .1692 .1607 .1808  .2275 .3054 .2847 .3148  .1643 .1867 .1882 .2001
-LSC-K         .2550 .3010 .2838 .3488  .1303 .1869 .1668 .2382  .2768 .3306 .3039 .3787  .1692 .2044 .1878 .2477
-Nyström       .2339 .2592 .2408 .2747  .0922 .1226 .1415 .1511  .2445 .2626 .2655 .2975  .1517 .1654 .1680 .1793
-ITQ+bk-means  .2322 .2777 .2481 .2787  .0963 .1502 .1570 .1613  .2490 .2882 .2756 .2953  .1685 .1808 .1769 .1863
-CKM           .2225 .2521 .2294 .2703  .1092 .1184 .1034 .1499  .2476 .2649 .2319 .2846  .1509 .1606 .1479 .1807
-HSIC-TS       .2440 .3209 .3178 .3742  .1105 .2063 .2053 .2547  .2526 .3650 .3199 .3956  .1717 .2318 .2221 .2422
-HSIC-F        .2536 .3456 .3394 .3809  .1094 .2134 .2199 .2596  .2697 .3651 .3589 .4045  .1670 .2318 .2337 .2564
-HSIC          .2681 .3595 .3389 .3951  .1220 .2299 .2170 .2629  .2837 .3828 .3481 .4204  .1721 .2397 .2383 .2595
-""")
-
-CIFAR10_SECONDS = _figures(
-    """
-k-means       409 305 412  977
-k-means++     294 334 266  791
-Ak-kmeans      61  56  58   77
-LSC-K         112 834 913 1877
-Nyström        26  28  32   58
-ITQ+bk-means   24  23  27   48
-CKM            29  28  30   46
-HSIC-TS        29  30  25   34
-HSIC           10  10  10   17
-""",
-    ("seconds",),
-)
-
 CIFAR10_BYTES = {
     "k-means": {"data": 1.62 * 1024 * MIB, "centroids": 0.28 * MIB},
     "HSIC": {"data": 0.92 * MIB, "centroids": 0.15e-3 * MIB, "projection": 2.53 * MIB},
 }
 CIFAR10_REDUCTION = {"k-means": 1.0, "HSIC": 481.0}
 
-IMAGENET10_SCORES = _figures("""
-k-means       .2265 .3085 .2492 .3073  .1120 .1853 .1134 .1803  .2361 .3098 .2439 .3133  .1628 .1970 .1363 .1996
-k-medoids     .1925 .2634 .2268 .2605  .0755 .1721 .1298 .1461  .1988 .2852 .2329 .2690  .1110 .1973 .1836 .1874
-Ak-kmeans     .2159 .2988 .2515 .3113  .1000 .1541 .1279 .1966  .2255 .2805 .2761 .3254  .1662 .1827 .1870 .2122
-Nyström       .2234 .2459 .2544 .2950  .0936 .1222 .1317 .1719  .2181 .2585 .2741 .3320  .1490 .1749 .1639 .2050
-NMF           .2178 .2540 .2509 .2737  .1076 .1353 .1434 .1610  .2178 .2614 .2705 .2887  .1571 .1798 .1609 .1854
-LSC-K         .2585 .3192 .2529 .3284  .1356 .1806 .1254 .2215  .2260 .2660 .2797 .3447  .1748 .1748 .1625 .2301
-AMGL          .2093 .2843 .2516 .2822  .1131 .1301 .1368 .2110  .2149 .3090 .2796 .2902  .1311 .1571 .2021 .2305
-MVKM          .2321 .2882 .2535 .3058  .1181 .1612 .1372 .1881  .2115 .3091 .2538 .3082  .1461 .1730 .1861 .2161
-MLAN          .2109 .2197 .2127 .3182  .1173 .1255 .1152 .1648  .2117 .2258 .2168 .3248  .1403 .1614 .1813 .1813
-MultiNMF      .2113 .2639 .2574 .2632  .0986 .1732 .1605 .1708  .2202 .2735 .2855 .2905  .1531 .1789 .1802 .1906
-OMVC          .2062 .2706 .2544 .2739  .1196 .1613 .1222 .1744  .1925 .2611 .2592 .2637  .1333 .1739 .1761 .1885
-MVSC          .2248 .2629 .2732 .3191  .1293 .1593 .1294 .2097  .2132 .3126 .2828 .3393  .1481 .1909 .1911 .2180
-ITQ+bk-means  .1861 .2923 .2562 .3101  .0604 .1746 .1200 .2304  .1879 .2842 .2644 .3168  .1214 .1954 .1643 .2032
-CKM           .1712 .2382 .1906 .2794  .0394 .1352 .0738 .1823  .1784 .2556 .1962 .2844  .1107 .1687 .1389 .1990
-HSIC-TS       .1829 .3030 .2523 .3568  .1367 .1672 .1013 .2376  .1935 .3247 .2577 .3665  .1194 .1945 .1525 .2309
-HSIC-F        .1951 .2923 .2516 .3749  .1289 .1592 .1015 .2411  .2062 .3165 .2625 .3795  .1252 .1832 .1566 .2321
-HSIC          .2275 .3128 .2597 .3865  .1396 .1692 .1219 .2515  .2131 .3253 .2723 .3905  .1353 .1929 .1739 .2530
-""")
 
-IMAGENET10_SECONDS = _figures(
-    """
-k-means         69   43   82  201
-Ak-kmeans       16   11   11   21
-Nyström         15   11   12   19
-LSC-K          211  226  331  503
-AMGL          1693 1730 1862 3820
-MLAN          1431 1557 2226 3336
-OMVC           696  616  643 1109
-CKM             17   11   18   27
-HSIC-TS         18   16   16   20
-HSIC             4    4    3    5
-""",
-    ("seconds",),
-)
+def published(table: str) -> dict[str, dict[tuple[str, str], float]]:
+    """method -> (quantity, view) -> figure"""
+    quantities = SCORES if table.endswith("scores") else ("seconds",)
+    keys = [(quantity, view) for quantity in quantities for view in (*VIEWS, MULVIEW)]
+    rows = (line.split() for line in PRINTED[table].strip().splitlines())
+    return {method: dict(zip(keys, map(float, figures), strict=True)) for method, *figures in rows}
 
 
 def of_cifar10(dataset: str, n_rows: int) -> bool:
@@ -430,13 +357,13 @@ def table2(runs: Runs, clock: Clock = "seconds") -> PaperTable:
 
 def table3(runs: Runs) -> PaperTable:
     """Quality on large sets; on CIFAR-10 with the values of the paper."""
-    runs, printed = comparable(runs, "Table 3", "large"), published.CIFAR10_SCORES
+    runs, printed = comparable(runs, "Table 3", "large"), published("cifar10_scores")
     return _per_view("Table 3", "Quality", runs, SCORES, lambda run: run.scores, printed)
 
 
 def table4(runs: Runs, clock: Clock = "seconds") -> PaperTable:
     """Seconds on large sets and speed-ups over k-means; on CIFAR-10 with the values of the paper."""
-    return _times("Table 4", comparable(runs, "Table 4", "large"), clock, published.CIFAR10_SECONDS)
+    return _times("Table 4", comparable(runs, "Table 4", "large"), clock, published("cifar10_seconds"))
 
 
 def table5(runs: Runs) -> PaperTable:
@@ -449,7 +376,7 @@ def table5(runs: Runs) -> PaperTable:
             if run.views == views and run.sizes:
                 grid.setdefault(run.method, []).append(run)
         if REFERENCE in grid and any(method.startswith("HSIC") for method in grid):
-            blocks += _memory_blocks(data, grid, beside_paper=_paper_column(own, views) == published.MULVIEW)
+            blocks += _memory_blocks(data, grid, beside_paper=_paper_column(own, views) == MULVIEW)
     if not blocks:
         raise missing_runs("Table 5", "large", "of k-means and of HSIC on all views, with sizes")
     notes = [
@@ -484,18 +411,18 @@ def multiview_table(runs: Runs) -> PaperTable:
 
 def published_tables() -> list[PaperTable]:
     """The paper's Tables 1 and 2 of ImageNet-10, which we did not run."""
-    columns = (*map(view_name, published.VIEWS), published.MULVIEW)
+    columns = (*map(view_name, VIEWS), MULVIEW)
     tables = []
     for name, printed, quantities, choose in (
-        ("Table A1", published.IMAGENET10_SCORES, SCORES, max),
-        ("Table A2", published.IMAGENET10_SECONDS, SECONDS, min),
+        ("Table A1", "imagenet10_scores", SCORES, max),
+        ("Table A2", "imagenet10_seconds", SECONDS, min),
     ):
         blocks = []
         for quantity, heading in quantities.items():
             kinds = (_kind(quantity),) * len(columns)
             rows = [
-                (_group(method), method, [Cell(figures[quantity, view]) for view in published.COLUMNS])
-                for method, figures in printed.items()
+                (_group(method), method, [Cell(figures[quantity, view]) for view in (*VIEWS, MULVIEW)])
+                for method, figures in published(printed).items()
             ]
             blocks.append(Block("ImageNet-10", heading, columns, kinds, rows).with_ratios().with_best(choose))
         caption = f"The paper's Table {name[-1]}, on ImageNet-10, which is not a data set of ours."
@@ -528,7 +455,7 @@ def view_names(runs: Runs) -> dict[tuple[str, ...], str]:
     singles = sorted((views for views in found if len(views) == 1), key=lambda v: (place.get(v[0], len(place)), v))
     names = {views: view_name(views[0]) for views in singles}
     if len(together) == 1:
-        return names | {together[0]: published.MULVIEW}
+        return names | {together[0]: MULVIEW}
     return names | {views: "+".join(map(view_name, views)) for views in together}
 
 
@@ -583,7 +510,7 @@ def _blocks(
     for quantity, heading in quantities.items():
         rows = []
         for method in in_order(grid):
-            figures = (printed or {}).get(published.name_of(method), {})
+            figures = (printed or {}).get(name_of(method), {})
             cells = [
                 _cell(
                     grid[method].get(column, []),
@@ -614,9 +541,9 @@ def _memory_blocks(data: str, grid: dict[str, list[Run]], beside_paper: bool) ->
     whole = {m: total[m] + (kept[m]["encoder"] or 0) for m in grid}
     counted, beyond = [], []
     for method in in_order(grid):
-        name, runs = published.name_of(method), grid[method]
-        theirs = published.CIFAR10_BYTES.get(name, {}) if beside_paper else {}
-        times = published.CIFAR10_REDUCTION.get(name) if beside_paper else None
+        name, runs = name_of(method), grid[method]
+        theirs = CIFAR10_BYTES.get(name, {}) if beside_paper else {}
+        times = CIFAR10_REDUCTION.get(name) if beside_paper else None
         parts = [Cell(kept[method][part], n_runs=len(runs), published=theirs.get(part)) for part in PARTS]
         reduction = Cell(over(total[REFERENCE], total[method]), n_runs=len(runs), published=times)
         honest = Cell(over(whole[REFERENCE], whole[method]), n_runs=len(runs))
@@ -681,7 +608,7 @@ def _names(blocks: list[Block]) -> str:
 
 
 def _paper_column(runs: Runs, views: tuple[str, ...]) -> str | None:
-    return published.column_of(views) if published.of_cifar10(runs[0].data, len(runs[0].truth)) else None
+    return column_of(views) if of_cifar10(runs[0].data, len(runs[0].truth)) else None
 
 
 def _group(method: str) -> str:

@@ -462,10 +462,10 @@ def refit(
     """Refit after a new class was added: do old clusters keep their numbers, and does the class get its own cluster?"""
     from dataclasses import asdict
 
-    from bitmosaic.bench.refit import measure
+    from bitmosaic.bench.growth import measure_refits
 
     with progress_bars(resumes=False) as progress:
-        found = list(measure(src, [name.strip() for name in classes.split(",")], out, clusters, seed, progress))
+        found = list(measure_refits(src, [name.strip() for name in classes.split(",")], out, clusters, seed, progress))
     if as_json:
         typer.echo(json.dumps([asdict(new) for new in found]))
         return

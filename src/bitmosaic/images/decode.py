@@ -104,9 +104,6 @@ def decode(content: bytes, max_side: int | None = None) -> np.ndarray:
     if name is None:
         foreign = foreign_format(head)
         raise BadImageError(f"format {foreign} is not supported" if foreign else "not an image")
-    small = decode_small_jpeg(content, max_side) if name == "JPEG" else None
-    if small is not None:
-        return to_array(_rgb(small))
     with Image.open(io.BytesIO(content), formats=[FORMATS[name]]) as image:
         refuse_bomb(*image.size)
         if max_side is not None and isinstance(image, JpegImagePlugin.JpegImageFile):
@@ -115,52 +112,6 @@ def decode(content: bytes, max_side: int | None = None) -> np.ndarray:
             image.draft(None, (max_side, max_side))
         image.load()
         return to_array(fit(_rgb(_upright(image)), max_side))
-
-
-# Image.open runs Python code for each file. For 32×32 pixels it takes longer than decoding and holds the GIL, so small
-# plain JPEGs go to Pillow's decoder directly, with the same pixels.
-_START_OF_SCAN = 0xDA
-_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive
-# JFIF header, quantization and Huffman tables, restart interval, comment: segments that do not rotate or recolor.
-_PLAIN = (0xE0, 0xDB, 0xC4, 0xDD, 0xFE)
-_MODES = {1: "L", 3: "RGB"}
-_LARGEST_SIDE = 256
-
-
-def decode_small_jpeg(content: bytes, max_side: int | None) -> Image.Image | None:
-    """The image in mode RGB or L if it is a small plain JPEG, otherwise None."""
-    frame = _plain_frame(content)
-    if frame is None:
-        return None
-    mode, width, height = frame
-    largest_side = min(max_side or _LARGEST_SIDE, _LARGEST_SIDE)
-    if not 0 < width <= largest_side or not 0 < height <= largest_side:
-        return None
-    if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
-        return None
-    try:
-        return Image.frombytes(mode, (width, height), content, "jpeg", mode, "")
-    except ValueError:  # truncated or damaged: Image.open reports the cause
-        return None
-
-
-def _plain_frame(content: bytes) -> tuple[str, int, int] | None:
-    """Mode, width and height from the segments before the scan, or None if one of them is not plain."""
-    frame = None
-    at = 2
-    while at + 10 <= len(content) and content[at] == 0xFF:
-        marker = content[at + 1]
-        if marker == _START_OF_SCAN:
-            return frame
-        if marker in _FRAMES:
-            precision, mode = content[at + 4], _MODES.get(content[at + 9])
-            if frame is not None or precision != 8 or mode is None:
-                return None
-            frame = mode, content[at + 7] << 8 | content[at + 8], content[at + 5] << 8 | content[at + 6]
-        elif marker not in _PLAIN:
-            return None
-        at += 2 + (content[at + 2] << 8 | content[at + 3])
-    return None
 
 
 def size_of(file: BinaryIO) -> tuple[int, int]:

@@ -12,9 +12,7 @@ from bitmosaic.io.read import refuse_larger_than_memory, text_array
 from bitmosaic.views.views import Views, is_label_name, is_path_name, positions, runs
 
 _NUMBERED = re.compile(r"(?:(.*)[_.])?(\d+)")  # hog_0, hog.0, 0
-_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-# Limits on the footer, in bytes and items. They are pyarrow's defaults.
-_THRIFT_STRING_LIMIT, _THRIFT_CONTAINER_LIMIT = 100_000_000, 1_000_000
+_INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__")  # of pandas and Dask
 
 
 class ParquetFile:
@@ -27,9 +25,7 @@ class ParquetFile:
         self.path = path
         self.lock = threading.Lock()
         try:
-            self._file = pq.ParquetFile(
-                path, thrift_string_size_limit=_THRIFT_STRING_LIMIT, thrift_container_size_limit=_THRIFT_CONTAINER_LIMIT
-            )
+            self._file = pq.ParquetFile(path)  # with Arrow's own limits on the size of the footer
             self.schema = self._file.schema_arrow
             groups = [self._file.metadata.row_group(i) for i in range(self._file.num_row_groups)]
         except (OSError, ValueError, pa.ArrowException) as error:
@@ -138,7 +134,7 @@ def read_parquet(path: Path) -> Views:
         views = {name: ParquetRows(file, [name], _width(file, name), _dtype(file, [name])) for name in lists}
     else:
         plain = [name for name in names if _is_number(types[name]) and name != label_column]
-        grouped = _group_columns([name for name in plain if not _PANDAS_INDEX.fullmatch(name)])
+        grouped = _group_columns([name for name in plain if not _INDEX.fullmatch(name)])
         views = {name: ParquetRows(file, cols, len(cols), _dtype(file, cols)) for name, cols in grouped.items()}
     if not views:
         held = ", ".join(f"{field.name} ({field.type})" for field in file.schema)

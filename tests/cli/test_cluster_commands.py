@@ -113,7 +113,7 @@ def test_info_estimates_a_fit_of_a_run_or_a_file(place):
     ("arguments", "message"),
     [
         (["cluster", "nowhere", "-c", 3], "there is nothing at nowhere"),
-        (["cluster", "photos", "-c", 3, "--view", "sift", "--out", "x"], "no extractor 'sift'"),
+        (["cluster", "photos", "-c", 3, "--view", "sift", "--out", "x"], "Unknown extractor 'sift'"),
         (["cluster", "photos", "-c", 99, "--out", "x"], "n_samples=36 should be >= n_clusters=99"),
         (["cluster", "photos", "-c", 4, "--view", "ch", "--view", "hog"], "has labels folder, clusters 3"),
         (["cluster", "photos", "-c", 3, "--view", "deep=photos/none.onnx", "--out", "x"], "none.onnx"),

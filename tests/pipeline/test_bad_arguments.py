@@ -78,7 +78,7 @@ def test_a_link_that_leads_to_itself_is_refused(run, tmp_path, use, sentence):
 
 @pytest.mark.parametrize("fixed", [{0: 1, 1: [1, 2]}, RAGGED])
 def test_clusters_that_are_lists_of_different_lengths_are_refused(fixed):
-    refused(ValueError, "fixed must give", lambda: HSIC(3).fit(X, constraints=Constraints(fixed=fixed)))
+    refused(ValueError, "fixed must have the number of a cluster", lambda: HSIC(3).fit(X, constraints=Constraints(fixed=fixed)))
 
 
 @pytest.mark.parametrize("name", ["must_link", "cannot_link"])
@@ -108,7 +108,7 @@ def test_views_of_the_wrong_kind_are_refused(given, builtin, sentence):
 
 @pytest.mark.parametrize("parameter", ["coupling", "ridge", "n_threads"])
 def test_numbers_beyond_those_of_the_solver_are_refused(parameter):
-    refused(ValueError, f"{parameter} must be below", lambda: HSIC(3, **{parameter: 2**70}).fit(X))
+    refused(ValueError, f"{parameter} must fit into a 64-bit integer", lambda: HSIC(3, **{parameter: 2**70}).fit(X))
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_a_folder_with_other_files_is_not_changed(folder, tmp_path):
 def test_unknown_and_repeated_views_are_refused(folder, tmp_path):
     with pytest.raises(ParameterError, match=r"each name once; got \['ch', 'ch'\]"):
         pipeline.extract(folder, tmp_path / "views", ("ch", "ch"))
-    with pytest.raises(ParameterError, match="no extractor 'sift'"):
+    with pytest.raises(ParameterError, match="Unknown extractor 'sift'"):
         pipeline.extract(folder, tmp_path / "views", ("sift",))
     with pytest.raises(ParameterError, match="no option 'size'"):
         pipeline.extract(folder, tmp_path / "views", ("ch?size=3",))

@@ -78,7 +78,11 @@ def test_a_link_that_leads_to_itself_is_refused(run, tmp_path, use, sentence):
 
 @pytest.mark.parametrize("fixed", [{0: 1, 1: [1, 2]}, RAGGED])
 def test_clusters_that_are_lists_of_different_lengths_are_refused(fixed):
-    refused(ValueError, "fixed must have the number of a cluster", lambda: HSIC(3).fit(X, constraints=Constraints(fixed=fixed)))
+    refused(
+        ValueError,
+        "fixed must have the number of a cluster",
+        lambda: HSIC(3).fit(X, constraints=Constraints(fixed=fixed)),
+    )
 
 
 @pytest.mark.parametrize("name", ["must_link", "cannot_link"])

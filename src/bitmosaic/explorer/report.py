@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bitmosaic.errors import ExportError, MissingExtraError, ParameterError
+from bitmosaic.errors import MissingExtraError, ParameterError
 from bitmosaic.explorer.api import Api, Job
 from bitmosaic.images import Progress, display_path, quiet
 from bitmosaic.io.files import result_file
@@ -81,11 +81,8 @@ def write_report(
             )
         facts = content.of(Plan.within(room, content))
         html = template.render(facts).encode()
-    try:
-        with result_file(path) as file:
-            file.write(html)
-    except OSError as error:
-        raise ExportError(f"{path} cannot be written: {error.strerror or error}.") from error
+    with result_file(path) as file:
+        file.write(html)
     return Report(len(html), len(facts["inside"]), len(facts["clusters"]))
 
 

@@ -4,7 +4,6 @@ The files of the run are not rewritten. Each addition is a folder of its own (se
 hidden work folder and renamed when it is complete.
 """
 
-import csv
 import os
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ import numpy as np
 from scipy.stats import betabinom
 
 from bitmosaic import __version__
-from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, ViewMismatchError
+from bitmosaic.errors import ViewMismatchError
 from bitmosaic.estimators.hsic import AUTO_TRAIN_SIZE
 from bitmosaic.images import Progress, display_path, quiet
 from bitmosaic.images.hashes import KnownImages
@@ -38,15 +37,13 @@ from bitmosaic.pipeline.extraction import (
     SKIPPED,
     Extraction,
     ExtractOptions,
-    ViewSpec,
     count_rows,
-    finished,
     pairs_csv,
     skipped_csv,
 )
 from bitmosaic.run.additions import FOLDER, addition_name
 from bitmosaic.run.folder import AnyRun, Run, as_run
-from bitmosaic.run.manifest import AdditionManifest
+from bitmosaic.run.manifest import STAGES, AdditionManifest
 from bitmosaic.run.tables import image_table, write_column, write_tables
 from bitmosaic.solver.clustering import Majority
 from bitmosaic.solver.model import nearest_two
@@ -88,11 +85,7 @@ def add(
     each center to the majority of all codes ever assigned to it; images keep their clusters.
     """
     run = as_run(run)
-    if not run.complete:
-        raise InvalidDataError(
-            f"Images are added to a finished run, but {run.folder} was interrupted. "
-            "Run the command that began it again to finish it."
-        )
+    run.require(STAGES[-1])
     with locked(run.folder / FOLDER):  # one addition at a time; clusters can still be edited
         return _add(Run(run.folder), src, update, n_threads, strict, progress)
 
@@ -152,17 +145,15 @@ class _New:
 
 
 def _new_images(run: Run, src: Any, work: Path, n_threads: int | None, strict: bool, progress: Progress) -> _New:
-    recipe = run_recipe(run)
-    specs, after = [ViewSpec.from_recipe(view) for view in recipe["views"]], len(run.additions)
-    options = ExtractOptions(specs, True, recipe.get("labels"), recipe["max_side"], n_threads, strict)
-    job = Extraction.prepare(src, work / "views", options, progress, after)
+    options = ExtractOptions.from_recipe(run_recipe(run), n_threads, strict)
+    job = Extraction.prepare(src, work / "views", options, progress, after=len(run.additions))
     known = _Known(run)
 
     def new(views: Views | None, n_known: int, n_skipped: int) -> _New:
         return _New(views, n_known, n_skipped, job.recipe["source"], job.recipe["fingerprint"], known.of_base)
 
-    if job.out.exists() and not _is_complete(job):
-        with writing(job.out):
+    if not (job.out / RECIPE).exists() or read_recipe(job.out / RECIPE) != job.recipe:
+        with writing(job.out):  # of an interrupted addition of other images
             remove(job.out)
     if not job.out.exists():
         with job.working() as folder:
@@ -172,25 +163,7 @@ def _new_images(run: Run, src: Any, work: Path, n_threads: int | None, strict: b
             job.publish(made)
     with writing(job.work_folder):  # if it remained, it would be published with the addition
         remove(job.work_folder)
-    return new(read_views(job.out), _n_lines(job.out / KNOWN), _n_lines(job.out / SKIPPED))
-
-
-def _is_complete(job: Extraction) -> bool:
-    """Whether an interrupted attempt has left all features of these images, undamaged."""
-    try:
-        counts = read_views(job.out).n_rows, _n_lines(job.out / KNOWN), _n_lines(job.out / SKIPPED)
-        read_content_hashes(job.out)
-        return finished(job.out) == job.recipe and sum(counts) == len(job.source)
-    except BitmosaicError:
-        return False
-
-
-def _n_lines(path: Path) -> int:
-    """The number of rows of a CSV below its head."""
-    try:
-        return count_rows(path)
-    except (OSError, ValueError, csv.Error) as error:
-        raise FileFormatError(f"{path} cannot be read ({error}). Remove it, and try again.") from error
+    return new(read_views(job.out), count_rows(job.out / KNOWN), count_rows(job.out / SKIPPED))
 
 
 class _Known:
@@ -204,11 +177,6 @@ class _Known:
         for number, (folder, n_rows) in enumerate(sections):
             hashes = read_content_hashes(folder)
             if hashes is not None:
-                if len(hashes) != n_rows:
-                    raise FileFormatError(
-                        f"{folder} has {len(hashes)} content hashes, expected {n_rows} (one per image). "
-                        "Copy the run again from where it was made."
-                    )
                 parts.append((start, hashes))
             if number == 0:
                 self.of_base = hashes is not None
@@ -284,8 +252,11 @@ def _checked(run: Run, views: Views, path: Path | None) -> Views:
     ours = run.views_folder / RECIPE
     theirs = None if path is None else path / RECIPE
     if theirs is not None and theirs.is_file() and ours.is_file():
-        old, new = read_recipe(ours), read_recipe(theirs)
-        if (old["views"], old["max_side"]) != (new["views"], new["max_side"]):
+        about = ("source", "pictures", "fingerprint", "labels", "after")  # not about the features of an image
+        old, new = (
+            {key: value for key, value in read_recipe(path).items() if key not in about} for path in (ours, theirs)
+        )
+        if old != new:
             raise ViewMismatchError(
                 f"Added views must be made like the run's views; {path} was made with other options. "
                 "Add the images instead: the run stores how its features were made."

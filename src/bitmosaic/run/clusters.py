@@ -1,35 +1,29 @@
 """The clusters of a run with all edits applied: the explorer, exports, search and curation work on these.
 
 ImageFacts holds the data that edits do not change: codes, paths and true labels. Clusters adds the edit log up to one
-version: the members of each cluster from the center outwards, centers, distances and statistics. `clusters_now` reads
-both from a run folder under its lock, as a snapshot at one moment.
+version: the members of each cluster from the center outwards, centers, distances and statistics.
 """
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.sparse import coo_array
 
-from bitmosaic.errors import FileFormatError, InvalidDataError, UnwritableFileError
+from bitmosaic.errors import FileFormatError
 from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.hamming.codes import cluster_bit_sums, hamming_distances, pack
 from bitmosaic.hamming.search import outlier_scores
 from bitmosaic.images import display_path
-from bitmosaic.io.files import locked
 from bitmosaic.io.threads import available_threads
 from bitmosaic.run.edits import Edit, EditLog, in_force
-from bitmosaic.run.folder import Run, publish_refit
-from bitmosaic.run.manifest import MANIFEST
+from bitmosaic.run.folder import Run
 from bitmosaic.views.views import read_rows
 
 N_CENTRAL, N_NEAREST, N_LABELS, N_BINS, N_SAMPLED = 8, 6, 8, 24, 500
 LEAST_SPREAD = 1e-3  # bits; the width of a histogram over smaller spreads is fixed
 OUTLIER_SCORE = 2.0  # images with a higher score are outliers
-LOCK_WAIT = 2.0  # seconds; another process holds the lock of a run only briefly to write an edit
 
 
 @dataclass(frozen=True)
@@ -45,6 +39,7 @@ class ImageFacts:
 
     @classmethod
     def of(cls, run: Run) -> "ImageFacts":
+        run.require("tables")
         weights = run.model.bit_weights_
         equal = np.ptp(weights) < 1e-9 * weights.max()
         names, class_of = None, None
@@ -234,33 +229,3 @@ class Clusters:
             (classes[b] if s else None, round(float(share), 4) if s else None)
             for b, share, s in zip(best, shares, self.sizes, strict=True)
         ]
-
-
-# ---- reading a run at one moment
-
-
-def finished_run(folder: Path) -> Run:
-    """A run whose tables are written."""
-    run = Run(folder)
-    if not run.done("tables"):
-        raise InvalidDataError(
-            f"The run in {folder} was interrupted before its tables were written. "
-            "Run the command that began it again to resume."
-        )
-    return run
-
-
-def clusters_now(folder: Path) -> Clusters:
-    """The clusters of a finished run, with all files read under the folder lock: other processes may be editing.
-
-    A folder that is not writable is read without the lock.
-    """
-    with ExitStack() as stack:
-        if (folder / MANIFEST).is_file():  # otherwise Run raises the error, and no lock file is created
-            try:
-                stack.enter_context(locked(folder, LOCK_WAIT))
-            except UnwritableFileError:
-                pass
-            else:
-                publish_refit(folder)
-        return Clusters(ImageFacts.of(finished_run(folder)))

@@ -225,7 +225,7 @@ class Content:
         labels = None
         if images.classes is not None and images.class_of is not None:
             classes, label_of = by_size(images.class_of[rows])
-            data["labels"] = [readable(images.classes[i]) for i in classes]
+            data["labels"] = [readable(images.classes[i]) if i >= 0 else "no label" for i in classes]
             data["label_of"] = indices(label_of)
             labels = legend([{"number": None, "title": title} for title in data["labels"]], label_of)
         return {

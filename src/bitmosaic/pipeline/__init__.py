@@ -29,7 +29,6 @@ from bitmosaic.errors import InvalidDataError
 from bitmosaic.estimators.dask.views import dask_views
 from bitmosaic.estimators.estimate import Estimate
 from bitmosaic.estimators.hsic import HSIC
-from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.images import Progress, quiet
 from bitmosaic.io.files import copy_whole, locked, remove_unfinished, write_whole, writing
 from bitmosaic.io.paths import as_path, check_output
@@ -52,7 +51,7 @@ from bitmosaic.pipeline.searching import search
 from bitmosaic.pipeline.stages import fit_model, fit_stage, sheets_stage, tables_stage
 from bitmosaic.run.folder import AnyRun, Run, as_run
 from bitmosaic.run.images import RunImages
-from bitmosaic.run.labels import true_labels
+from bitmosaic.run.labels import scores_of, true_labels
 from bitmosaic.run.tables import image_table, table_names, write_tables
 from bitmosaic.solver.n_clusters import ClusterCounts
 from bitmosaic.solver.train import memory_needs
@@ -287,4 +286,4 @@ def evaluate(run: AnyRun, labels: Any = "folder") -> dict[str, float]:
     `labels`: "folder", a CSV with the columns path and label, a .npy in row order, or an array or list in row order.
     """
     run = as_run(run)
-    return clustering_scores(true_labels(run, labels), run.column("labels"))
+    return scores_of(true_labels(run, labels), run.column("labels"))

@@ -312,7 +312,7 @@ class Extraction:
         return Extracted(whole, skipped, None if known is None else same)
 
     def _labels(self) -> np.ndarray | None:
-        """Of all images of the source, "" where they have no folders."""
+        """Of all images of the source, "" (no label) for images outside of any folder."""
         names = self.source.labels() if self.options.labels else None
         return np.full(len(self.source), "") if self.options.labels and names is None else names
 
@@ -421,7 +421,7 @@ def check_labels(source: ImageSource, labels: str | None) -> None:
     if labels not in (None, "folder"):
         raise ParameterError(f"labels must be 'folder', the name of an image's folder, or None; got {labels!r}.")
     names = source.labels() if labels else None
-    if labels and (names is None or len(set(names.tolist())) < 2):
+    if labels and (names is None or len({*names.tolist()} - {""}) < 2):
         raise InvalidDataError(
             f"labels='folder' needs images in several folders; {display_path(source.name)} has one folder or none."
         )

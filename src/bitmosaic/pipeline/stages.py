@@ -9,12 +9,12 @@ import numpy as np
 
 from bitmosaic.errors import InvalidDataError, StaleCheckpointError
 from bitmosaic.estimators.hsic import HSIC
-from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.images import Progress, display_path
 from bitmosaic.io.files import remove, whole_file, writing
 from bitmosaic.io.threads import available_threads
 from bitmosaic.run.folder import CHECKPOINT, MODEL, Run
 from bitmosaic.run.images import RunImages
+from bitmosaic.run.labels import scores_of
 from bitmosaic.run.sheets import TILE, contact_sheet, how_many_chart, overview
 from bitmosaic.run.tables import image_table, write_tables
 from bitmosaic.solver.model import distances_to_own
@@ -50,7 +50,7 @@ def write_results(run: Run, views: Views) -> dict[str, Any]:
     spread = np.bincount(labels, distance, minlength=len(sizes)) / np.maximum(sizes, 1)
     facts: dict[str, Any] = {"sizes": sizes.tolist(), "mean_distances": spread.round(3).tolist()}
     if views.labels is not None:
-        facts["scores"] = clustering_scores(views.labels, labels)
+        facts["scores"] = scores_of(views.labels, labels)
     return facts
 
 

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
 
 from bitmosaic.errors import FileFormatError
 from bitmosaic.estimators.metrics import clustering_scores
@@ -35,7 +34,7 @@ class ImageFacts:
     bit_weights: np.ndarray | None  # (8b,) with mean 1; None if all are equal
     paths: list[str]  # printable
     classes: list[str] | None  # names of the true classes, if known
-    class_of: np.ndarray | None  # (n,) indices into `classes`
+    class_of: np.ndarray | None  # (n,) indices into `classes`; -1: no label
 
     @classmethod
     def of(cls, run: Run) -> "ImageFacts":
@@ -46,6 +45,8 @@ class ImageFacts:
         if run.views.labels is not None:
             unique, class_of = np.unique(run.views.labels, return_inverse=True)
             names = [str(name) for name in unique]
+            if names[0] == "":  # images outside of any folder
+                names, class_of = names[1:], class_of - 1
         paths = [display_path(path) for path in run.paths]
         codes = np.ascontiguousarray(run.column("codes"))
         for name in ("labels", "distances"):
@@ -66,7 +67,9 @@ class ImageFacts:
         return EditLog(self.run.folder, np.asarray(self.run.column("labels")), self.run.next_number, fitted)
 
     def label(self, row: int) -> str | None:
-        return None if self.classes is None or self.class_of is None else self.classes[self.class_of[row]]
+        if self.classes is None or self.class_of is None or self.class_of[row] < 0:
+            return None
+        return self.classes[self.class_of[row]]
 
     def distances(self, codes: np.ndarray, centers: np.ndarray) -> np.ndarray:
         """Distances in bits, (n, c) float32."""
@@ -163,7 +166,8 @@ class Clusters:
         """The most frequent true labels of a cluster, with counts."""
         if self.facts.classes is None or self.facts.class_of is None:
             return []
-        counts = np.bincount(self.facts.class_of[self.members(number)], minlength=len(self.facts.classes))
+        of_members = self.facts.class_of[self.members(number)]
+        counts = np.bincount(of_members[of_members >= 0], minlength=len(self.facts.classes))
         best = np.argsort(-counts, kind="stable")[:N_LABELS]
         return [(self.facts.classes[i], int(counts[i])) for i in best if counts[i]]
 
@@ -200,7 +204,10 @@ class Clusters:
     @cached_property
     def scores(self) -> dict[str, float] | None:
         class_of = self.facts.class_of
-        return None if class_of is None else clustering_scores(class_of, self.labels)
+        if class_of is None:
+            return None
+        known = class_of >= 0
+        return clustering_scores(class_of[known], self.labels[known])
 
     @cached_property
     def outlier_scores(self) -> np.ndarray:
@@ -216,16 +223,11 @@ class Clusters:
         classes, class_of = self.facts.classes, self.facts.class_of
         if classes is None or class_of is None:
             return None
-        table = coo_array((np.ones(len(self.labels), np.int64), (self.labels, class_of))).tocsr()
-        best, most = np.zeros(len(self.sizes), np.int64), np.zeros(len(self.sizes), np.int64)
-        for number in self.numbers:
-            counts, columns = (
-                values[table.indptr[number] : table.indptr[number + 1]] for values in (table.data, table.indices)
-            )
-            most[number] = counts.max()
-            best[number] = columns[counts == most[number]].min()
-        shares = most / np.maximum(self.sizes, 1)
-        return [
-            (classes[b] if s else None, round(float(share), 4) if s else None)
-            for b, share, s in zip(best, shares, self.sizes, strict=True)
-        ]
+        known = class_of >= 0
+        pairs = self.labels[known].astype(np.int64) * len(classes) + class_of[known]
+        found, counts = np.unique(pairs, return_counts=True)
+        majority: list[tuple[str | None, float | None]] = [(None, None)] * len(self.sizes)
+        for i in np.lexsort((-found, counts)):  # the last one of a cluster counts
+            number, label = divmod(int(found[i]), len(classes))
+            majority[number] = classes[label], round(float(counts[i] / self.sizes[number]), 4)
+        return majority

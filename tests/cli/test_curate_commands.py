@@ -15,7 +15,7 @@ from typed import call
 from bitmosaic import pipeline
 from bitmosaic.errors import InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.images import open_images
-from bitmosaic.pipeline.curation import draw_sample, find_outliers
+from bitmosaic.pipeline.curation import draw_sample
 from bitmosaic.run.clusters import Clusters, ImageFacts
 from bitmosaic.run.folder import Run
 
@@ -124,12 +124,6 @@ def test_outliers_are_printed_as_text_or_json(run):
     assert [line.split("\t")[0] for line in printed[1:]] == [entry["path"] for entry in listed]
 
 
-def test_there_are_at_most_as_many_outliers_as_images(run):
-    assert len(find_outliers(run, 1000).rows) == len(run.paths)
-    with pytest.raises(ParameterError, match="n must be at least 1"):
-        find_outliers(run, 0)
-
-
 # ---- sample
 
 
@@ -227,8 +221,3 @@ def test_a_list_keeps_names_with_line_breaks(tmp_path, command, name):
     assert call(command, run.folder, "-n", n, "--out", out, "--json")
     assert sorted(open_images(out).paths) == sorted(str(folder / path) for path in run.paths)
     assert str(folder / name) in open_images(out).paths
-
-
-def test_a_list_of_plain_names_has_one_line_per_image(run, tmp_path):
-    assert "NUL" not in call("outliers", run.folder, "-n", 5, "--out", tmp_path / "x.txt")
-    assert (tmp_path / "x.txt").read_bytes().count(b"\n") == 5

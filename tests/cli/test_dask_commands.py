@@ -1,13 +1,11 @@
 """extract, fit and cluster with --workers and --scheduler give the results of one machine."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 from distributed import LocalCluster
 from pictures import write_pictures
@@ -15,7 +13,7 @@ from typed import run
 
 from bitmosaic import pipeline
 from bitmosaic.cli.dask_client import connected
-from bitmosaic.views import read_rows, read_views
+from bitmosaic.views import read_views
 
 COMMAND = [sys.executable, "-c", "from bitmosaic.cli import main; main()"]
 N_EACH = 100
@@ -66,21 +64,6 @@ def test_a_run_interrupted_on_one_machine_is_resumed_on_a_cluster(place, schedul
     with connected(scheduler) as client:
         assert pipeline.cluster(*arguments, views=("ch", "hog"), client=client).complete
     check_same_run(place / "moved", place / "alone")
-
-
-def test_extract_and_fit_at_a_scheduler_give_the_same_features_and_labels(place, scheduler):
-    address = ["--scheduler", scheduler]
-    done = run("extract", "photos", "--out", "views", *VIEWS, "--json", *address, cwd=place)
-    assert json.loads(done.stdout) == {"views": {"ch": 64, "hog": 1152}, "images": 300, "folder": "views"}
-    assert done.stderr == ""
-    ours, theirs = read_views(place / "views"), read_views(place / "alone/views")
-    for name in ours:
-        np.testing.assert_array_equal(read_rows(ours[name], slice(0, 300)), read_rows(theirs[name], slice(0, 300)))
-    fitted = json.loads(run("fit", "views", "-c", 3, "--out", "fitted", "--json", *address, cwd=place).stdout)
-    assert fitted["complete"]
-    np.testing.assert_array_equal(np.load(place / "fitted/labels.npy"), np.load(place / "alone/labels.npy"))
-    run("fit", "views", "-c", 3, "--out", "here", cwd=place)
-    np.testing.assert_array_equal(np.load(place / "here/labels.npy"), np.load(place / "fitted/labels.npy"))
 
 
 def test_ctrl_c_ends_the_workers_and_the_same_command_resumes(place):

@@ -4,7 +4,6 @@ import json
 import shutil
 import socket
 
-import numpy as np
 import pytest
 from pictures import write_pictures
 from typed import call
@@ -117,9 +116,3 @@ def test_a_missing_package_is_named_with_the_pip_command(run, monkeypatch, comma
     monkeypatch.setattr(explore.importlib.util, "find_spec", lambda name: None if name == package else real(name))
     with pytest.raises(MissingExtraError, match=rf"{command} needs {package}: pip install 'bitmosaic\[web\]'"):
         call(command, run.folder)
-
-
-def test_a_column_of_the_wrong_length_is_refused(run):
-    np.save(run.folder / "distances.npy", np.zeros(7, np.float32))
-    with pytest.raises(FileFormatError, match="must have a row for each of 120 images"):
-        Run(run.folder).column("distances")

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 import zipfile
 from pathlib import Path
 
@@ -13,9 +12,14 @@ from pictures import picture, write_pictures
 from PIL import Image
 
 from bitmosaic import pipeline
-from bitmosaic.errors import BitmosaicError, ExportError, InvalidDataError, MissingFileError, ParameterError
+from bitmosaic.errors import (
+    BitmosaicError,
+    InvalidDataError,
+    MissingFileError,
+    ParameterError,
+    UnwritableFileError,
+)
 from bitmosaic.images import open_images
-from bitmosaic.io.files import ABANDONED, beside
 from bitmosaic.pipeline.export import export
 from bitmosaic.pipeline.export.links import safe_name
 from bitmosaic.run.clusters import Clusters, ImageFacts
@@ -80,7 +84,7 @@ def test_a_table_is_written_whole_or_not_at_all(run, tmp_path, monkeypatch):
     target = tmp_path / "table.csv"
     target.write_text("the old one")
     monkeypatch.setattr(os, "replace", lambda *places: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(ExportError, match=r"table\.csv could not be written: No space left on device"):
+    with pytest.raises(UnwritableFileError, match=r"table\.csv cannot be written \(No space left on device"):
         export(edited(run), target)
     assert target.read_text() == "the old one"
     assert sorted(tmp_path.iterdir()) == sorted([run.folder, target])
@@ -89,7 +93,7 @@ def test_a_table_is_written_whole_or_not_at_all(run, tmp_path, monkeypatch):
 def test_other_tables_are_refused(run, tmp_path):
     with pytest.raises(ParameterError, match=r"table\.xlsx\. .* csv \(\.csv\), parquet .* links \(a folder\)"):
         export(edited(run), tmp_path / "table.xlsx")
-    with pytest.raises(ExportError, match="could not be written: No such file"):
+    with pytest.raises(UnwritableFileError, match=r"cannot be written \(No such file"):
         export(edited(run), tmp_path / "nowhere" / "table.csv")
 
 
@@ -138,21 +142,7 @@ def test_links_need_a_new_or_empty_folder(run, tmp_path):
     assert export(edited(run), tmp_path / "empty").facts["links"] == 120
 
 
-def test_leftovers_of_a_killed_export_are_removed_by_the_next(run, tmp_path):
-    clusters = Clusters(ImageFacts.of(run))
-    (tmp_path / "empty").mkdir()
-    for place in (tmp_path / "links", tmp_path / "empty" / "inside", tmp_path / "table.csv"):
-        (beside(place) / "000").mkdir(parents=True)
-        beside(place).touch()
-    for left in tmp_path.glob(".*"):  # younger ones may belong to another export that is running
-        os.utime(left, (time.time() - 2 * ABANDONED,) * 2)
-    export(clusters, tmp_path / "links", "links")
-    export(clusters, tmp_path / "empty", "links")
-    assert not list(tmp_path.glob(".*"))
-    assert not list((tmp_path / "empty").glob(".*"))
-
-
-def test_the_error_of_a_failed_export_counts_the_images(run, tmp_path, monkeypatch):
+def test_a_failed_export_leaves_nothing(run, tmp_path, monkeypatch):
     made, link = [], Path.symlink_to
 
     def fail_at_the_sixth(self, target):
@@ -162,7 +152,7 @@ def test_the_error_of_a_failed_export_counts_the_images(run, tmp_path, monkeypat
         link(self, target)
 
     monkeypatch.setattr(Path, "symlink_to", fail_at_the_sixth)
-    with pytest.raises(ExportError, match=r"The export to .*out failed after 5 of 120 images: .*No space left"):
+    with pytest.raises(UnwritableFileError, match=r"out cannot be written \(No space left on device"):
         export(edited(run), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -178,7 +168,7 @@ def test_links_of_a_run_without_images_are_refused(run, tmp_path):
 # ---- copies
 
 
-@pytest.mark.parametrize("kind", ["zip", "tar.gz", "tar"])
+@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
 def test_images_of_an_archive_are_copied_byte_by_byte(folder, tmp_path, kind):
     archive = shutil.make_archive(tmp_path / "pictures", {"tar.gz": "gztar"}.get(kind, kind), folder)
     run = pipeline.cluster(archive, tmp_path / "run", 3, views=VIEWS)

@@ -192,8 +192,8 @@ def test_the_command_prints_json(command, run):
         (["run", "nowhere"], "neither an image of run nor a file"),
         (["nowhere", "new"], "there is none in nowhere"),
         (["run", "new", "-k", 3, "--radius", 3], "Give either -k or --radius, not both"),
-        (["run", "new", "--out", "found.txt"], r"--out takes a file named \*.csv or \*.parquet; got found.txt"),
-        (["run", "new", "--sheet", "found.csv"], "--sheet takes a file named"),
+        (["run", "new", "--out", "found.txt"], r"--out must be a file named \*.csv or \*.parquet; got found.txt"),
+        (["run", "new", "--sheet", "found.csv"], "--sheet must be a file named"),
     ],
 )
 def test_the_command_refuses_bad_input(command, arguments, message):

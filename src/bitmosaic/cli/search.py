@@ -22,10 +22,19 @@ def search(
     k: Annotated[int | None, typer.Option("-k", min=1, help="Number of results per query.", show_default="20")] = None,
     radius: Annotated[
         int | None,
-        typer.Option(min=0, metavar="BITS", help="Find all images within this Hamming distance, instead of -k."),
+        typer.Option(
+            min=0,
+            metavar="BITS",
+            help="Find all images within this Hamming distance, instead of -k.",
+            show_default="no radius",
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write a table: FILE.csv or FILE.parquet.")] = None,
-    sheet: Annotated[Path | None, typer.Option(help="Draw the queries and results: FILE.png or FILE.jpg.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write a table: FILE.csv or FILE.parquet.", show_default="print it")
+    ] = None,
+    sheet: Annotated[
+        Path | None, typer.Option(help="Draw the queries and results: FILE.png or FILE.jpg.", show_default="no sheet")
+    ] = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
@@ -84,7 +93,9 @@ def _print(found: Any, table: dict[str, Any], as_json: bool, written: bool) -> N
 # ---- curate
 
 
-Sheet = Annotated[Path | None, typer.Option(help="Draw a contact sheet: FILE.png or FILE.jpg.")]
+Sheet = Annotated[
+    Path | None, typer.Option(help="Draw a contact sheet: FILE.png or FILE.jpg.", show_default="no sheet")
+]
 MAX_GROUPS, MAX_COPIES = 10, 4  # printed lines without --out
 
 
@@ -109,7 +120,10 @@ def duplicates(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="FILE.csv, FILE.parquet, or a new folder with a folder of links per group.")
+        Path | None,
+        typer.Option(
+            help="FILE.csv, FILE.parquet, or a new folder with a folder of links per group.", show_default="print them"
+        ),
     ] = None,
     sheet: Sheet = None,
     source: Images = None,
@@ -169,7 +183,9 @@ def outliers(
     n: Annotated[int, typer.Option("-n", min=1, help="Number of images.")] = 100,
     out: Annotated[
         Path | None,
-        typer.Option(help="FILE.csv, FILE.parquet, FILE.txt (paths), or a new folder for links."),
+        typer.Option(
+            help="FILE.csv, FILE.parquet, FILE.txt (paths), or a new folder for links.", show_default="print them"
+        ),
     ] = None,
     sheet: Sheet = None,
     source: Images = None,
@@ -192,7 +208,9 @@ def sample(
     n: Annotated[int, typer.Option("-n", min=1, help="Number of images.")] = 1000,
     out: Annotated[
         Path | None,
-        typer.Option(help="FILE.txt (paths), FILE.csv, FILE.parquet, or a new folder for links."),
+        typer.Option(
+            help="FILE.txt (paths), FILE.csv, FILE.parquet, or a new folder for links.", show_default="print them"
+        ),
     ] = None,
     sheet: Sheet = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed. The same seed gives the same sample.")] = 0,

@@ -75,17 +75,6 @@ def test_sharpness_is_the_variance_of_the_laplacian():
     assert sharpness(np.full((5, 7, 3), 9, np.uint8)) == 0
 
 
-def test_a_smaller_radius_finds_less(tmp_path):
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    for i in range(40):
-        Image.fromarray(scene(i, 64)).save(folder / f"{i:02d}.png")
-    Image.fromarray(scene(3, 64)).save(folder / "poor.jpg", quality=10)
-    run = clustered(folder, tmp_path / "run")
-    assert len(find_duplicates(run, 20, "pictures").groups) == 1
-    assert len(find_duplicates(run, 0, "pictures").groups) == 0
-
-
 def test_only_the_perceptual_hashes_are_written(run, pictures, monkeypatch):
     before, sources = files_of(run.folder), files_of(pictures)
     first = find_duplicates(run)
@@ -101,10 +90,6 @@ def test_damaged_perceptual_hashes_are_computed_again(run):
     expected = find_duplicates(run)
     for damage in (b"", b"PK\x03\x04 not a zip"):
         (run.folder / "fingerprints.npz").write_bytes(damage)
-        assert find_duplicates(run) == expected
-    stored = dict(np.load(run.folder / "fingerprints.npz"))
-    for key, value in (("fingerprints", stored["fingerprints"][:, :8]), ("rows", stored["rows"][::-1])):
-        np.savez(run.folder / "fingerprints.npz", **stored | {key: value})
         assert find_duplicates(run) == expected
 
 
@@ -157,17 +142,3 @@ def test_bad_arguments_are_refused(run):
         find_duplicates(run, way="magic")
     with pytest.raises(ParameterError, match="from 0 to 127 bits; got 128"):
         find_duplicates(run, 128)
-
-
-def test_images_that_are_readable_again_are_hashed(tmp_path):
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    for i in range(8):
-        Image.fromarray(scene(i % 4, 48)).save(folder / f"{i}.png")
-    run = clustered(folder, tmp_path / "run")
-    for i in range(4, 8):
-        (folder / f"{i}.png").rename(tmp_path / f"{i}.png")
-    assert find_duplicates(run, way="pictures").groups == []
-    for i in range(4, 8):
-        (tmp_path / f"{i}.png").rename(folder / f"{i}.png")
-    assert len(find_duplicates(Run(run.folder), way="pictures").groups) == 4

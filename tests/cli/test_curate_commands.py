@@ -13,7 +13,7 @@ from PIL import Image
 from typed import call
 
 from bitmosaic import pipeline
-from bitmosaic.errors import InvalidDataError, MissingFileError, ParameterError
+from bitmosaic.errors import InvalidDataError, MissingFileError, ParameterError, UnwritableFileError
 from bitmosaic.images import open_images
 from bitmosaic.pipeline.curation import draw_sample
 from bitmosaic.run.clusters import Clusters, ImageFacts
@@ -167,12 +167,12 @@ def test_links_come_in_the_order_of_the_list(run, tmp_path, command):
 def test_an_unusable_output_path_is_refused_before_the_work(run, tmp_path, command):
     with pytest.raises(ParameterError, match=r"or a new folder for links; got d\.json"):
         call(command, run.folder, "--out", tmp_path / "d.json")
-    with pytest.raises(ParameterError, match=r"--sheet must be a \.png file; got s\.gif"):
+    with pytest.raises(ParameterError, match=r"--sheet must be a file named \*\.png or .*; got s\.gif"):
         call(command, run.folder, "--sheet", tmp_path / "s.gif")
     with pytest.raises(MissingFileError, match="does not exist"):
         call(command, run.folder, "--out", tmp_path / "nowhere" / "d.csv")
     (tmp_path / "d.csv").mkdir()
-    with pytest.raises(ParameterError, match="is a folder with the name of a file"):
+    with pytest.raises(UnwritableFileError, match="it is a folder or a device"):
         call(command, run.folder, "--out", tmp_path / "d.csv")
     assert not (run.folder / "fingerprints.npz").exists()
 

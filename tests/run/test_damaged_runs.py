@@ -13,6 +13,7 @@ from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
 from bitmosaic.estimators.model_file import read_model, write_model
 from bitmosaic.explorer.map import make_map, store_map, stored_map
 from bitmosaic.io.read import read_json
+from bitmosaic.pipeline.encoding import extraction_options
 from bitmosaic.pipeline.export import export
 from bitmosaic.run.clusters import Clusters, ImageFacts
 from bitmosaic.run.folder import Run
@@ -40,7 +41,7 @@ def change(path, **values):
 
 def use(folder):
     run = Run(folder)
-    pipeline.run_views(run)
+    extraction_options(run)
     Clusters(ImageFacts.of(run))
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from PIL import Image
 
 from bitmosaic.errors import MissingExtraError, ParameterError
+from bitmosaic.estimators.estimate import in_time
 from bitmosaic.explorer.api import Api, Job
 from bitmosaic.images import Progress, display_path, quiet
 from bitmosaic.io.files import result_file
@@ -294,16 +295,6 @@ def indices(values: np.ndarray) -> str:
 # ---- the template
 
 
-def clock(seconds: float) -> str:
-    """A duration such as 12.0 s, 3 min 05 s or 2 h 07 min."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
 def report_template() -> Any:
     try:
         import jinja2
@@ -314,7 +305,7 @@ def report_template() -> Any:
     )
     environment.filters |= {
         "bits": bits,
-        "clock": clock,
+        "duration": in_time,
         "counted": lambda number, one: f"{number:,} {one}{'' if number == 1 else 's'}",
         "drawn": _drawn_histogram,
         "file_name": lambda path: readable(path.rpartition("/")[2], 60),

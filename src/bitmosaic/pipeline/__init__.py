@@ -35,7 +35,7 @@ from bitmosaic.io.paths import as_path, check_output
 from bitmosaic.pipeline.adding import Added, add
 from bitmosaic.pipeline.curation import draw_sample, find_outliers
 from bitmosaic.pipeline.duplicates import find_duplicates
-from bitmosaic.pipeline.encoding import encode_images, run_views
+from bitmosaic.pipeline.encoding import encode_images
 from bitmosaic.pipeline.extraction import (
     DEFAULT_VIEWS,
     SKIPPED,
@@ -81,7 +81,6 @@ __all__ = [
     "quiet",
     "read_views",
     "refit",
-    "run_views",
     "search",
 ]
 

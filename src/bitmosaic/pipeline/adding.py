@@ -31,12 +31,11 @@ from bitmosaic.io.files import (
 )
 from bitmosaic.io.read import is_manifest
 from bitmosaic.io.threads import available_threads
-from bitmosaic.pipeline.encoding import run_recipe
+from bitmosaic.pipeline.encoding import extraction_options
 from bitmosaic.pipeline.extraction import (
     KNOWN,
     SKIPPED,
     Extraction,
-    ExtractOptions,
     count_rows,
     pairs_csv,
     skipped_csv,
@@ -145,7 +144,7 @@ class _New:
 
 
 def _new_images(run: Run, src: Any, work: Path, n_threads: int | None, strict: bool, progress: Progress) -> _New:
-    options = ExtractOptions.from_recipe(run_recipe(run), n_threads, strict)
+    options = extraction_options(run, n_threads, strict)
     job = Extraction.prepare(src, work / "views", options, progress, after=len(run.additions))
     known = _Known(run)
 

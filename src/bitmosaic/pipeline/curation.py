@@ -136,17 +136,20 @@ def check_outputs(
     run_folder: Path, out: Path | None, sheet: Path | None, suffixes: tuple[str, ...], links: bool = True
 ) -> None:
     """Check the outputs before the work. `out` is a file with one of the suffixes or, with `links`, a new folder."""
+    is_folder = links and out is not None and out.suffix.lower() not in suffixes and (out.is_dir() or not out.suffix)
+    for file in (None if is_folder else out, sheet):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise MissingFileError(f"The folder {file.parent} does not exist. Create it, or choose another place.")
     if sheet is not None:
         check_output(sheet, run_folder)
         if sheet.suffix.lower() not in SHEETS:
             raise ParameterError(f"--sheet must be a file named {_listed(SHEETS)}; got {sheet.name}.")
     if out is not None:
-        is_folder = links and (out.is_dir() or not out.suffix)
         check_output(out, run_folder, is_folder)
         if not is_folder and out.suffix.lower() not in suffixes:
             folder = ", or a new folder for links" if links else ""
             raise ParameterError(f"--out must be a file named {_listed(suffixes)}{folder}; got {out.name}.")
-        if is_folder and out.exists() and any(out.iterdir()):
+        if is_folder and out.exists() and not (out.is_dir() and not any(out.iterdir())):
             raise InvalidDataError(f"Links go into a new or empty folder; {out} is not empty. Choose another.")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from bitmosaic.errors import InvalidDataError, MissingFileError
 from bitmosaic.features import extract
 from bitmosaic.images import ImageSource, Progress, display_path, open_images
-from bitmosaic.pipeline.extraction import BATCH, ExtractOptions, ViewSpec
+from bitmosaic.pipeline.extraction import BATCH, ExtractOptions
 from bitmosaic.run.folder import Run
 from bitmosaic.views.folder import RECIPE, read_recipe
 
@@ -30,7 +30,7 @@ class Encoded:
 
 def encode_images(run: Run, src: Any, stage: str, n_threads: int | None, strict: bool, progress: Progress) -> Encoded:
     """Encode new images with the run's extractors and model. `stage` names the progress bar."""
-    options = ExtractOptions.from_recipe(run_recipe(run), n_threads, strict)
+    options = extraction_options(run, n_threads, strict)
     source = open_images(src, progress)
     extractors = [spec.open() for spec in options.specs]
     codes: list[np.ndarray] = []
@@ -50,14 +50,8 @@ def encode_images(run: Run, src: Any, stage: str, n_threads: int | None, strict:
     return Encoded(source, positions, np.concatenate(codes), skipped)
 
 
-def run_views(run: Run) -> tuple[list[ViewSpec], int]:
-    """The views of a run and the largest side of their images. An error if a model file has changed since."""
-    options = ExtractOptions.from_recipe(run_recipe(run))
-    return options.specs, options.side
-
-
-def run_recipe(run: Run) -> dict[str, Any]:
-    """The recipe of the features of a run."""
+def extraction_options(run: Run, n_threads: int | None = None, strict: bool = False) -> ExtractOptions:
+    """The options by which new images get the features of a run. An error if a model file has changed since."""
     run.require("fit")
     path = run.views_folder / RECIPE
     if not path.is_file():
@@ -65,4 +59,4 @@ def run_recipe(run: Run) -> dict[str, Any]:
             f"New images need the extractors of the run, but {run.folder} was fitted on features made elsewhere. "
             "Make features in the same way, and use HSIC.load(…).predict or add them: bitmosaic add RUN VIEWS."
         )
-    return read_recipe(path)
+    return ExtractOptions.from_recipe(read_recipe(path), n_threads, strict)

@@ -40,12 +40,12 @@ def client(two_workers):
 def finished_run(tmp_path_factory):
     """A run of 120 images in three clusters that equal their folders. Some names contain markup."""
     from explored import HOSTILE
-    from pictures import write_pictures
+    from image_kinds import write_images
 
     from bitmosaic import pipeline
 
     root = tmp_path_factory.mktemp("explored")
-    folder = write_pictures(root / "pictures", 40)
+    folder = write_images(root / "images", 40)
     (folder / "disc").rename(folder / "<b>disc</b>".replace("/", "\u2215"))
     for number, name in enumerate(HOSTILE):
         os.rename(folder / "stripes" / f"{number:04d}.png", folder / "stripes" / name)

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import scipy.io
-from pictures import write_pictures
+from image_kinds import write_images
 from PIL import Image
 from typed import run
 
@@ -99,8 +99,8 @@ def test_bench_features_reports_its_progress(tmp_path):
     from bitmosaic.bench.features import measure, ratios
 
     last = {}
-    pictures = write_pictures(tmp_path / "pictures", 3)
-    contest = measure(pictures, 8, 2, 1, lambda *step: last.update({step[0]: step[1:]}))
+    images = write_images(tmp_path / "images", 3)
+    contest = measure(images, 8, 2, 1, lambda *step: last.update({step[0]: step[1:]}))
     assert contest.n_images == 8
     assert set(ratios(contest)) == {"lbp", "hog", "whole extraction against lbp+hog"}
     assert last == {"finding images": (9, 9), "reading images": (8, 8), "measuring": (20, 20)}
@@ -108,8 +108,7 @@ def test_bench_features_reports_its_progress(tmp_path):
 
 def test_bench_memory_prints_the_peak():
     pytest.importorskip("resource")
-    done = start("bench", "memory", "--rows", "2000", "--clusters", 4, "--limit", "400MB")
-    assert done.returncode == 0, done.stderr
+    done = run("bench", "memory", "--rows", "2000", "--clusters", 4, "--limit", "400MB")
     (line,) = (line.split() for line in done.stdout.splitlines() if line.strip().startswith("2,000"))
     assert float(line[3]) < 500  # MB: the limit, the outputs, and compiled kernels
     assert float(line[5]) > 0.99  # NMI
@@ -143,7 +142,7 @@ def check_error(done, *parts):
 
 
 def test_errors_of_the_system_are_one_line(tmp_path):
-    images = write_pictures(tmp_path / "images", 2)
+    images = write_images(tmp_path / "images", 2)
     (tmp_path / "file").touch()
     long, below_file = tmp_path / ("a" * 300), tmp_path / "file" / "run"
     check_error(run("cluster", images, "-c", 2, "--out", long, fails=True), "File name too long", "Choose another")
@@ -179,7 +178,7 @@ def test_too_little_memory_is_one_line(monkeypatch, capsys):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse these names")
 def test_untrusted_names_are_escaped_on_the_terminal(tmp_path):
-    images = sorted(write_pictures(tmp_path / "images", 2).rglob("*.png"))
+    images = sorted(write_images(tmp_path / "images", 2).rglob("*.png"))
     names = [f"{i}\x1b]0;owned\x07\n\u202e\udcff.png" for i in range(len(images))]
     with tarfile.open(tmp_path / "new.tar", "w") as archive:
         for path, name in zip(images, names, strict=True):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 from typed import run
 
 # A first run imports all modules: the user "nobody" may not have permission to read them.
@@ -29,7 +29,7 @@ cli.main()
 def place(tmp_path_factory):
     """A folder with images, and a run made of them."""
     place = tmp_path_factory.mktemp("place")
-    write_pictures(place / "photos", 12)
+    write_images(place / "photos", 12)
     run("cluster", "photos", "--clusters", 3, "--labels", "folder", "--view", "ch", "--view", "hog", cwd=place)
     return place
 
@@ -70,7 +70,7 @@ def test_mirroring_is_turned_off_for_all_views_or_for_one_view(place):
 
 
 def test_predict_prints_or_writes_a_cluster_and_a_confidence_per_image(place):
-    write_pictures(place / "new", 2, seed=5)
+    write_images(place / "new", 2, seed=5)
     (place / "new" / "bad.jpg").write_bytes(b"not an image")
     done = run("predict", "run", "new", cwd=place)
     head, *rows = done.stdout.splitlines()
@@ -146,8 +146,8 @@ def test_a_missing_option_is_named(place):
 def test_images_without_read_permission_are_skipped_with_the_cause():
     with tempfile.TemporaryDirectory() as folder:  # other users cannot enter pytest's folders
         place = Path(folder)
-        write_pictures(place / "good", 2)
-        photos = write_pictures(place / "photos", 4)
+        write_images(place / "good", 2)
+        photos = write_images(place / "photos", 4)
         (photos / "noise" / "0001.png").chmod(0)
         (photos / "stripes" / "0002.png").rename(photos / "stripes" / "no suffix")
         (photos / "stripes" / "no suffix").chmod(0)

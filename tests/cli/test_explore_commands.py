@@ -5,7 +5,7 @@ import shutil
 import socket
 
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 from typed import call
 
 from bitmosaic import pipeline
@@ -20,7 +20,7 @@ from bitmosaic.run.folder import Run
 def finished_run(tmp_path_factory):
     """A run of 120 images in three clusters that equal their folders."""
     root = tmp_path_factory.mktemp("explored")
-    return pipeline.cluster(write_pictures(root / "pictures", 40), root / "run", 3, views=("ch",)).folder
+    return pipeline.cluster(write_images(root / "images", 40), root / "run", 3, views=("ch",)).folder
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_an_interrupted_or_damaged_run_is_refused(run, served, tmp_path, command
     manifest = json.loads((run.folder / "manifest.json").read_text())
     del manifest["seconds"]["tables"]
     (run.folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(InvalidDataError, match="interrupted before its tables were written"):
+    with pytest.raises(InvalidDataError, match="interrupted before the end of its stage 'tables'"):
         call(command, run.folder, *arguments)
     with pytest.raises(MissingFileError, match=r"there is none in"):
         call(command, tmp_path / "nothing", *arguments)

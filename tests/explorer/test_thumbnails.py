@@ -9,7 +9,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 from PIL import Image
 
 from bitmosaic import pipeline
@@ -46,9 +46,9 @@ def test_cached_thumbnails_remain_without_the_images(run, monkeypatch):
 
 
 def test_a_compressed_archive_is_read_once(tmp_path, monkeypatch):
-    folder = write_pictures(tmp_path / "pictures", 8)
+    folder = write_images(tmp_path / "images", 8)
     with tarfile.open(tmp_path / "images.tar.xz", "w:xz") as archive:
-        archive.add(folder, "pictures")
+        archive.add(folder, "images")
     run = pipeline.cluster(tmp_path / "images.tar.xz", tmp_path / "run", 3, views=("ch",))
     seen = []
     Thumbnails(run).prepare(lambda *stage: seen.append(stage))
@@ -60,7 +60,7 @@ def test_a_compressed_archive_is_read_once(tmp_path, monkeypatch):
 
 
 def test_a_large_image_keeps_its_aspect_ratio(tmp_path):
-    folder = write_pictures(tmp_path / "pictures", 8)
+    folder = write_images(tmp_path / "images", 8)
     Image.new("RGB", (2000, 1000), "red").save(folder / "disc" / "0000.png")
     run = pipeline.cluster(folder, tmp_path / "run", 3, views=("ch",))
     kept = Thumbnails(run)

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 from PIL import Image
 
 from bitmosaic import HSIC, pipeline
@@ -32,7 +32,7 @@ VIEWS = ("ch", "hog")
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     root = tmp_path_factory.mktemp("adding")
-    first, more = write_pictures(root / "first", 12), write_pictures(root / "more", 6, seed=9)
+    first, more = write_images(root / "first", 12), write_images(root / "more", 6, seed=9)
     pipeline.cluster(first, root / "run", 3, views=VIEWS, labels="folder", max_side=16)
     return root, first, more
 
@@ -151,7 +151,7 @@ def test_an_interrupted_addition_is_resumed(grown, monkeypatch, stage, times):
 def test_an_addition_interrupted_with_other_images_starts_again(grown, tmp_path, monkeypatch):
     run, _, more = grown
     monkeypatch.setattr(extraction, "BATCH", 4)
-    other = write_pictures(tmp_path / "other", 4, seed=77)
+    other = write_images(tmp_path / "other", 4, seed=77)
 
     def stop(now, done, total):
         if now == "encoding and assigning":
@@ -191,7 +191,7 @@ def test_an_update_moves_centers_but_no_old_image(grown):
 def test_the_next_update_starts_from_the_sums_of_the_last(grown, tmp_path):
     run, _, more = grown
     pipeline.add(run, more, update=True)
-    third = pipeline.add(run, write_pictures(tmp_path / "third", 5, seed=3), update=True).run
+    third = pipeline.add(run, write_images(tmp_path / "third", 5, seed=3), update=True).run
     assert third.moved.counts.sum() == 36 + 18 + 15
     signs = 2 * np.unpackbits(third.column("codes"), axis=1).astype(int) - 1
     np.testing.assert_array_equal(third.moved.bit_sums.sum(0), signs.sum(0))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 
 from bitmosaic import pipeline
 from bitmosaic.errors import FileFormatError
@@ -22,7 +22,7 @@ NEW = {"a": np.random.default_rng(1).normal(size=(7, 5))}
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     root = tmp_path_factory.mktemp("leftovers")
-    first, more = write_pictures(root / "first", 6), write_pictures(root / "more", 3, seed=9)
+    first, more = write_images(root / "first", 6), write_images(root / "more", 3, seed=9)
     pipeline.cluster(first, root / "run", 3, **OPTIONS)
     write_views(root / "views", {"a": np.random.default_rng(0).normal(size=(60, 5))})
     pipeline.fit(root / "views", root / "of views", 3)

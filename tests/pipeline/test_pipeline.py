@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from pictures import KINDS, picture, write_pictures
+from image_kinds import KINDS, make_image, write_images
 from PIL import Image
 
 import bitmosaic
@@ -28,7 +28,7 @@ COMMAND = [sys.executable, "-c", "from bitmosaic.cli import main; main()"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write_pictures(tmp_path_factory.mktemp("pictures"), 40)
+    return write_images(tmp_path_factory.mktemp("images"), 40)
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def test_a_run_folder_has_all_documented_files(run):
     assert run.manifest.scores["acc"] == 1.0
     assert sum(run.manifest.sizes) == run.manifest.images == 120
     assert run.complete
-    with Image.open(run.folder / "overview.png") as picture:
-        assert picture.width > 800
+    with Image.open(run.folder / "overview.png") as image:
+        assert image.width > 800
     assert len(list((run.folder / "clusters").glob("*.jpg"))) == 3
     assert (run.folder / "skipped.csv").read_text().splitlines() == ["path,cause"]
 
@@ -86,7 +86,7 @@ def test_other_arguments_are_refused_and_the_features_can_be_used_again(run, fol
 
 
 def test_new_images_are_assigned_to_their_clusters(run, tmp_path):
-    new = write_pictures(tmp_path, 5, seed=9, suffix="bmp")  # another format, and the same pixels
+    new = write_images(tmp_path, 5, seed=9, suffix="bmp")  # another format, and the same pixels
     (new / "disc" / "broken.jpg").write_bytes(b"\xff\xd8\xff")
     table, skipped = pipeline.predict(run, new)
     truth = [path.split("/")[0] for path in table["path"]]
@@ -113,11 +113,11 @@ def test_scores_from_folders_tables_and_arrays_agree(run, tmp_path):
 
 
 def test_bad_images_are_skipped_with_their_cause_unless_strict(tmp_path):
-    folder = write_pictures(tmp_path / "pictures", 8)
+    folder = write_images(tmp_path / "images", 8)
     odd = folder / "disc" / ("with spaces\nand a newline ü " + "x" * 200 + ".png")
     (folder / "disc" / "0000.png").rename(odd)
     (folder / "empty.jpg").touch()
-    (folder / "fake.png").write_text("no picture")
+    (folder / "fake.png").write_text("not an image")
     (folder / "cut.png").write_bytes(odd.read_bytes()[:150])
     run = pipeline.cluster(folder, tmp_path / "run", 3, views=("ch",))
     assert run.manifest.images == 24
@@ -239,14 +239,14 @@ def test_a_mistyped_argument_creates_no_folder(folder, tmp_path):
 
 def test_a_finished_run_of_other_images_is_refused(tmp_path):
     rng = np.random.default_rng(0)
-    first = np.stack([picture(kind, rng) for kind in KINDS * 5])
+    first = np.stack([make_image(kind, rng) for kind in KINDS * 5])
     pipeline.cluster(first, tmp_path / "run", 3, views=("ch",))
     with pytest.raises(InvalidDataError, match=r"other data \(changed since the run began\)"):
         pipeline.cluster(first[:12], tmp_path / "run", 3, views=("ch",))
 
 
 def test_a_run_folder_inside_the_images_is_not_read_as_images(tmp_path):
-    folder = write_pictures(tmp_path / "pictures", 4)
+    folder = write_images(tmp_path / "images", 4)
     pipeline.cluster(folder, folder / "run", 3, views=("ch",))
     assert pipeline.cluster(folder, tmp_path / "again", 3, views=("ch",)).manifest.images == 12
 
@@ -275,7 +275,7 @@ def test_a_custom_extractor_is_a_view_and_its_failure_is_an_error(folder, tmp_pa
 def test_missing_labels_are_refused(run, tmp_path):
     flat = tmp_path / "flat"
     flat.mkdir()
-    for i, file in enumerate(sorted((write_pictures(tmp_path / "deep", 4)).rglob("*.png"))):
+    for i, file in enumerate(sorted((write_images(tmp_path / "deep", 4)).rglob("*.png"))):
         file.rename(flat / f"{i}.png")
     with pytest.raises(InvalidDataError, match="several folders"):
         pipeline.cluster(flat, tmp_path / "run", 3, views=("ch",), labels="folder")
@@ -310,9 +310,9 @@ def test_cluster_opens_each_extractor_once(folder, tmp_path, monkeypatch):
 
 
 def test_changed_images_are_refused(tmp_path):
-    folder = write_pictures(tmp_path / "pictures", 3)
+    folder = write_images(tmp_path / "images", 3)
     pipeline.extract(folder, tmp_path / "views", ("ch",))
-    write_pictures(folder, 4, seed=1)
+    write_images(folder, 4, seed=1)
     with pytest.raises(InvalidDataError, match="made from one source in one way"):
         pipeline.extract(folder, tmp_path / "views", ("ch",))
 
@@ -341,7 +341,7 @@ def test_a_run_with_auto_reports_and_draws_the_cluster_counts(folder, tmp_path):
 
 @pytest.mark.parametrize("limit", ["0", 1000])
 def test_a_memory_limit_that_is_too_low_is_refused_before_the_work(tmp_path, limit):
-    folder = write_pictures(tmp_path / "pictures", 8)
+    folder = write_images(tmp_path / "images", 8)
     with pytest.raises(ParameterError, match=r"memory_limit must be at least .*MB"):
         pipeline.cluster(folder, tmp_path / "run", 3, views=("ch",), memory_limit=limit)
     np.save(tmp_path / "views.npy", np.random.default_rng(0).normal(size=(40, 8)))

@@ -47,9 +47,9 @@ def run(grown, tmp_path):
 
 
 def edit(run, *edits):
-    pictures = ImageFacts.of(run)
+    images = ImageFacts.of(run)
     for change in edits:
-        pictures.log.append(change, len(pictures.log.entries()))
+        images.log.append(change, len(images.log.entries()))
 
 
 def members(run, digit):
@@ -206,8 +206,8 @@ def test_n_clusters_counts_merged_clusters_once(run, other):
 def test_a_cluster_made_by_hand_gets_an_unused_number(run):
     fewer = refit(run, n_clusters=4).run
     gone = set(range(5)) - set(fewer.ids.tolist())
-    pictures = ImageFacts.of(fewer)
-    made = pictures.log.append({"do": "move", "rows": [0, 1], "to": None}, len(pictures.log.entries()))
+    images = ImageFacts.of(fewer)
+    made = images.log.append({"do": "move", "rows": [0, 1], "to": None}, len(images.log.entries()))
     assert made["to"] not in gone
     assert made["to"] == fewer.next_number
 

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 from small_disk import largest_file
 
 from bitmosaic import pipeline
@@ -37,7 +37,7 @@ def stop_at(wanted, after=1):
 
 @pytest.fixture
 def folder(tmp_path):
-    return write_pictures(tmp_path / "pictures", 8)
+    return write_images(tmp_path / "images", 8)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 from PIL import Image
 
 from bitmosaic import pipeline
@@ -38,9 +38,9 @@ def small_parts(monkeypatch):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """60 good images, and two bad ones."""
-    folder = write_pictures(tmp_path_factory.mktemp("place") / "photos", 20)
+    folder = write_images(tmp_path_factory.mktemp("place") / "photos", 20)
     (folder / "disc" / "0003x.png").write_bytes(b"\x89PNG\r\n\x1a\n cut")
-    (folder / "stripes" / "9999.jpg").write_bytes(b"no picture")
+    (folder / "stripes" / "9999.jpg").write_bytes(b"not an image")
     return folder
 
 
@@ -83,8 +83,8 @@ def as_tar_gz(folder, place):
 
 
 def as_npy(folder, place):
-    pictures = [np.asarray(Image.open(path)) for path in sorted(folder.rglob("00[012]?.png"))]
-    np.save(place / "photos.npy", np.stack(pictures))
+    images = [np.asarray(Image.open(path)) for path in sorted(folder.rglob("00[012]?.png"))]
+    np.save(place / "photos.npy", np.stack(images))
     return place / "photos.npy"
 
 
@@ -116,7 +116,7 @@ def test_a_finished_views_folder_is_not_made_again(folder, tmp_path, client):
 
 
 def test_add_recognizes_the_images_of_a_run_that_workers_made(tmp_path, client):
-    folder = write_pictures(tmp_path / "photos", 8)
+    folder = write_images(tmp_path / "photos", 8)
     pipeline.extract(folder, tmp_path / "views", ("ch",), client=client)
     run = pipeline.fit(tmp_path / "views", tmp_path / "run", 3)
     added = pipeline.add(run, folder)
@@ -204,7 +204,7 @@ def test_a_worker_that_sees_other_images_is_an_error(folder, tmp_path, client, m
 
 
 def test_names_that_are_not_utf8_are_preserved(tmp_path, client):
-    folder = write_pictures(tmp_path / "photos", 4)
+    folder = write_images(tmp_path / "photos", 4)
     (folder / "disc" / "0000.png").rename(folder / "disc" / "\udcff\n.png")
     views = pipeline.extract(folder, tmp_path / "views", ("ch",), client=client)
     assert "disc/\udcff\n.png" in views.paths

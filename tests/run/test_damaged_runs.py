@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 
 from bitmosaic import HSIC, BinaryKMeans, pipeline
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ModelFileError
@@ -26,8 +26,8 @@ ADDITION = "additions/0001"
 def made(tmp_path_factory):
     """A run of 12 images, to which 6 were added."""
     root = tmp_path_factory.mktemp("damaged")
-    run = pipeline.cluster(write_pictures(root / "first", 4), root / "run", 3, views=("ch",), max_side=16)
-    return pipeline.add(run, write_pictures(root / "more", 2, seed=1), update=True).run.folder
+    run = pipeline.cluster(write_images(root / "first", 4), root / "run", 3, views=("ch",), max_side=16)
+    return pipeline.add(run, write_images(root / "more", 2, seed=1), update=True).run.folder
 
 
 @pytest.fixture

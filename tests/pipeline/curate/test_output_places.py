@@ -18,15 +18,15 @@ def content(folder):
 
 
 COMMANDS = {
-    "export": lambda run, pictures, out: call("export", run, out, "--as", "csv"),
-    "report": lambda run, pictures, out: call("report", run, "--out", out),
-    "duplicates": lambda run, pictures, out: call("duplicates", run, "--out", out),
-    "outliers": lambda run, pictures, out: call("outliers", run, "--out", out),
-    "sample": lambda run, pictures, out: call("sample", run, "-n", 5, "--out", out),
-    "search": lambda run, pictures, out: call("search", run, pictures / "large.png", "--out", out),
-    "sheet": lambda run, pictures, out: call("outliers", run, "--sheet", out),
-    "links": lambda run, pictures, out: call("export", run, out, "--as", "links"),
-    "predict": lambda run, pictures, out: call("predict", run, pictures, "--out", out),
+    "export": lambda run, images, out: call("export", run, out, "--as", "csv"),
+    "report": lambda run, images, out: call("report", run, "--out", out),
+    "duplicates": lambda run, images, out: call("duplicates", run, "--out", out),
+    "outliers": lambda run, images, out: call("outliers", run, "--out", out),
+    "sample": lambda run, images, out: call("sample", run, "-n", 5, "--out", out),
+    "search": lambda run, images, out: call("search", run, images / "large.png", "--out", out),
+    "sheet": lambda run, images, out: call("outliers", run, "--sheet", out),
+    "links": lambda run, images, out: call("export", run, out, "--as", "links"),
+    "predict": lambda run, images, out: call("predict", run, images, "--out", out),
 }
 
 
@@ -45,15 +45,15 @@ COMMANDS = {
         ("predict", "new"),
     ],
 )
-def test_an_output_inside_the_run_folder_is_refused(run, pictures, command, name):
+def test_an_output_inside_the_run_folder_is_refused(run, images, command, name):
     before = content(run.folder)
     with pytest.raises(InvalidDataError, match=r"Outputs go outside the run folder, .* got .* Choose another"):
-        COMMANDS[command](run.folder, pictures, run.folder / name)
+        COMMANDS[command](run.folder, images, run.folder / name)
     assert content(run.folder) == before
 
 
 @pytest.mark.parametrize("way", ["a link to the run", "a link to a file of it", "the current folder"])
-def test_links_and_relative_paths_into_the_run_folder_are_refused(run, pictures, tmp_path, monkeypatch, way):
+def test_links_and_relative_paths_into_the_run_folder_are_refused(run, images, tmp_path, monkeypatch, way):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(run.folder)
     (tmp_path / "x.csv").symlink_to(run.folder / "clusters.csv")
@@ -66,7 +66,7 @@ def test_links_and_relative_paths_into_the_run_folder_are_refused(run, pictures,
     }[way]
     before = content(run.folder)
     with pytest.raises(InvalidDataError, match="outside the run folder"):
-        COMMANDS["export"](run.folder, pictures, out)
+        COMMANDS["export"](run.folder, images, out)
     assert content(run.folder) == before
 
 
@@ -93,7 +93,7 @@ KINDS = ("a pipe", "a device")
 
 @pytest.mark.parametrize("linked", [False, True], ids=["itself", "by a link"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_special_files_are_not_replaced(run, pictures, tmp_path, monkeypatch, kind, linked):
+def test_special_files_are_not_replaced(run, images, tmp_path, monkeypatch, kind, linked):
     monkeypatch.chdir(tmp_path)  # the path of a socket must be short
     for command in ("export", "report", "outliers", "search", "sheet"):
         name = f"{command}{'.png' if command == 'sheet' else '.csv'}"
@@ -103,7 +103,7 @@ def test_special_files_are_not_replaced(run, pictures, tmp_path, monkeypatch, ki
             (tmp_path / name).symlink_to(place)
         before = os.lstat(place)
         with pytest.raises(UnwritableFileError, match="Choose another name"):
-            COMMANDS[command](run.folder, pictures, tmp_path / name)
+            COMMANDS[command](run.folder, images, tmp_path / name)
         assert os.lstat(place).st_ino == before.st_ino
         assert os.lstat(place).st_mode == before.st_mode
         assert (tmp_path / name).is_symlink() == linked
@@ -113,13 +113,13 @@ def test_special_files_are_not_replaced(run, pictures, tmp_path, monkeypatch, ki
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["to a file", "to nothing yet"])
-def test_symlinks_are_followed(run, pictures, tmp_path, there):
+def test_symlinks_are_followed(run, images, tmp_path, there):
     (tmp_path / "far").mkdir()
     if there:
         (tmp_path / "far" / "kept.csv").write_text("old")
     (tmp_path / "x.csv").symlink_to("far/kept.csv")
     (tmp_path / "model").symlink_to("far/model")
-    COMMANDS["export"](run.folder, pictures, tmp_path / "x.csv")
+    COMMANDS["export"](run.folder, images, tmp_path / "x.csv")
     run.model.save(tmp_path / "model")
     assert (tmp_path / "x.csv").is_symlink()
     assert (tmp_path / "far" / "kept.csv").read_text().startswith("path,cluster")

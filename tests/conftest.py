@@ -59,3 +59,15 @@ def run(finished_run, tmp_path):
 
     shutil.copytree(finished_run, tmp_path / "run")
     return Run(tmp_path / "run")
+
+
+@pytest.fixture(scope="session")
+def run_with_copies(tmp_path_factory):
+    """A folder with `images`, of which some are copies, and a `run` of them."""
+    from copied_images import write_scenes
+
+    from bitmosaic import pipeline
+
+    root = tmp_path_factory.mktemp("copies")
+    pipeline.cluster(write_scenes(root / "images"), root / "run", 3, views=("hog", "ch"))
+    return root

@@ -3,12 +3,11 @@
 import csv
 import json
 import os
-import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from copied_images import scene, write_scenes
+from copied_images import copy_run, scene
 from PIL import Image
 from typed import call
 
@@ -20,25 +19,15 @@ from bitmosaic.run.clusters import Clusters, ImageFacts
 from bitmosaic.run.folder import Run
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    root = tmp_path_factory.mktemp("curated")
-    pipeline.cluster(write_scenes(root / "images"), root / "run", 3, views=("hog", "ch"))
-    return root
-
-
 @pytest.fixture
-def images(made, tmp_path):
-    return shutil.copytree(made / "images", tmp_path / "images")
-
-
-@pytest.fixture
-def run(made, images, tmp_path):
-    """A copy of the run that reads its images from the copy of the folder."""
-    shutil.copytree(made / "run", tmp_path / "run")
-    recipe = tmp_path / "run" / "views" / "extraction.json"
-    recipe.write_text(recipe.read_text().replace(str(made / "images"), str(images)))
+def run(run_with_copies, tmp_path):
+    copy_run(run_with_copies, tmp_path)
     return Run(tmp_path / "run")
+
+
+@pytest.fixture
+def images(run, tmp_path):
+    return tmp_path / "images"
 
 
 def lines_of(path):

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from copied_images import copy_run, scene
+from copied_images import copy_run, scene, write_scenes
 from PIL import Image
 from typed import call
 

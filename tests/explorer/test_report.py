@@ -13,7 +13,7 @@ import pytest
 from explored import HOSTILE
 from PIL import Image
 
-from bitmosaic.errors import ExportError, MissingExtraError, ParameterError
+from bitmosaic.errors import MissingExtraError, ParameterError, UnwritableFileError
 from bitmosaic.explorer import report as report_module
 from bitmosaic.explorer.report import COLORS, HERE, Plan, write_report
 from bitmosaic.run.clusters import Clusters, ImageFacts
@@ -245,7 +245,7 @@ def test_file_names_are_shown_if_images_are_missing(run, tmp_path):
 
 
 def test_an_unwritable_report_gives_one_sentence(run, tmp_path):
-    with pytest.raises(ExportError, match=r"report\.html cannot be written: No such file"):
+    with pytest.raises(UnwritableFileError, match=r"report\.html cannot be written \(No such file"):
         write_report(run, tmp_path / "nowhere" / "report.html")
 
 

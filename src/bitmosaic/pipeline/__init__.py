@@ -31,7 +31,7 @@ from bitmosaic.estimators.estimate import Estimate
 from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.images import Progress, quiet
 from bitmosaic.io.files import copy_whole, locked, remove_unfinished, write_whole, writing
-from bitmosaic.io.paths import as_path, check_output
+from bitmosaic.io.paths import as_path, check_output, refuse_special
 from bitmosaic.pipeline.adding import Added, add
 from bitmosaic.pipeline.curation import draw_sample, find_outliers
 from bitmosaic.pipeline.duplicates import find_duplicates
@@ -262,6 +262,7 @@ def predict(
         table, skipped = _predict(run, src, n_threads, strict, progress)
         with writing(out):  # if this is interrupted, no old table may remain beside a new one
             for name in (*table_names(PREDICTIONS), SKIPPED):
+                refuse_special(out / name)
                 (out / name).unlink(missing_ok=True)
         write_tables(out, table, PREDICTIONS)
         write_whole(out / SKIPPED, skipped_csv(skipped))

@@ -7,7 +7,7 @@ hidden work folder and renamed when it is complete.
 import os
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,17 +146,17 @@ class _New:
 def _new_images(run: Run, src: Any, work: Path, n_threads: int | None, strict: bool, progress: Progress) -> _New:
     options = extraction_options(run, n_threads, strict)
     job = Extraction.prepare(src, work / "views", options, progress, after=len(run.additions))
-    known = _Known(run)
+    known, recognises = _known_images(run)
 
     def new(views: Views | None, n_known: int, n_skipped: int) -> _New:
-        return _New(views, n_known, n_skipped, job.recipe["source"], job.recipe["fingerprint"], known.of_base)
+        return _New(views, n_known, n_skipped, job.recipe["source"], job.recipe["fingerprint"], recognises)
 
     if not (job.out / RECIPE).exists() or read_recipe(job.out / RECIPE) != job.recipe:
         with writing(job.out):  # of an interrupted addition of other images
             remove(job.out)
     if not job.out.exists():
-        with job.working() as folder:
-            made = job.extract(folder, partial(job.batches, known=known.images), progress, known.images)
+        with locked(job.work_folder):
+            made = job.extract(partial(job.batches, known=known), progress, known)
             if made.whole is None:
                 return new(None, len(made.known or ()), len(made.skipped))
             job.publish(made)
@@ -165,26 +165,14 @@ def _new_images(run: Run, src: Any, work: Path, n_threads: int | None, strict: b
     return new(read_views(job.out), count_rows(job.out / KNOWN), count_rows(job.out / SKIPPED))
 
 
-class _Known:
-    """The images of a run by their content hashes, where these were kept."""
-
-    def __init__(self, run: Run):
-        self.run = run
-        sections = [(run.views_folder, run.manifest.images)]
-        sections += [(addition.views_folder, addition.n_rows) for addition in run.additions]
-        parts, start = [], 0
-        for number, (folder, n_rows) in enumerate(sections):
-            hashes = read_content_hashes(folder)
-            if hashes is not None:
-                parts.append((start, hashes))
-            if number == 0:
-                self.of_base = hashes is not None
-            start += n_rows
-        self.images = KnownImages(parts, lambda row: self._paths[row])
-
-    @cached_property
-    def _paths(self) -> tuple[str, ...]:
-        return self.run.paths
+def _known_images(run: Run) -> tuple[KnownImages, bool]:
+    """The images of a run by their content hashes, and whether the first images of the run have hashes."""
+    sections = [(run.views_folder, run.manifest.images)]
+    sections += [(addition.views_folder, addition.n_rows) for addition in run.additions]
+    found = [read_content_hashes(folder) for folder, _ in sections]
+    starts = np.cumsum([0, *(n_rows for _, n_rows in sections)]).tolist()
+    parts = [(start, hashes) for start, hashes in zip(starts, found, strict=False) if hashes is not None]
+    return KnownImages(parts, lambda row: run.paths[row]), found[0] is not None
 
 
 # ---- views
@@ -207,7 +195,7 @@ def _is_views(run: Run, src: Any) -> bool:
 def _new_views(run: Run, src: Any, work: Path, n_threads: int | None, strict: bool, progress: Progress) -> _New:
     path = Path(os.path.realpath(src)) if isinstance(src, str | os.PathLike) else None
     views = _checked(run, as_views(src), path)
-    known = _Known(run)
+    known, of_base = _known_images(run)
     signature = None if path is None else views_signature(path)
     source = "features in memory" if path is None else display_path(str(path))
     new, same = np.arange(views.n_rows), list[tuple[str, str]]()
@@ -217,10 +205,10 @@ def _new_views(run: Run, src: Any, work: Path, n_threads: int | None, strict: bo
     before = [place for place, other in made_of.items() if other == signature]
     hashes = read_content_hashes(path) if path is not None else None
     if hashes is not None:
-        new, same = known.images.sort_out(hashes, _names(views))
+        new, same = known.sort_out(hashes, _names(views))
     elif signature is not None and before:
         new, same = new[:0], [(name, before[0]) for name in _names(views)]
-    recognises = known.of_base and hashes is not None
+    recognises = of_base and hashes is not None
     if not len(new):
         return _New(None, len(same), 0, source, signature, recognises)
     out = work / "views"

@@ -16,7 +16,7 @@ from bitmosaic.io.threads import available_threads
 from bitmosaic.pipeline.export.kind import Exported
 from bitmosaic.pipeline.export.links import short_names, write_links
 from bitmosaic.run.clusters import Clusters, ImageFacts
-from bitmosaic.run.folder import AnyRun, Run, as_run
+from bitmosaic.run.folder import AnyRun, as_run
 from bitmosaic.run.images import RunImages
 from bitmosaic.run.sheets import TILE, contact_sheet, overview
 from bitmosaic.run.tables import TABLE_WRITERS, save_table
@@ -104,7 +104,7 @@ def list_end(paths: Iterable[str]) -> str:
 def draw_outliers(chosen: Chosen, sheet: Path, source: Any = None, progress: Progress = quiet) -> None:
     rows = chosen.rows[: MOST_ON_SHEET * COLUMNS].tolist()
     run = chosen.clusters.facts.run
-    images = images_to_draw(run, source, progress).thumbnails(rows, TILE, progress)
+    images = RunImages(run, source, progress).required("A sheet").thumbnails(rows, TILE, progress)
     title = f"{len(chosen.rows):,} outliers of {len(chosen.clusters.labels):,} images"
     subtitle = "the farthest from its cluster center first"
     save_sheet(contact_sheet(title, subtitle, [images[row] for row in rows if row in images], []), sheet)
@@ -117,7 +117,8 @@ def draw_chosen(chosen: Chosen, sheet: Path, source: Any = None, progress: Progr
     lines_of = {number: chosen.rows[numbers == number] for number in clusters.numbers if (numbers == number).any()}
     shown = dict(list(lines_of.items())[:MOST_ON_SHEET])
     wanted = [row for rows in shown.values() for row in rows[:COLUMNS].tolist()]
-    images = images_to_draw(clusters.facts.run, source, progress).thumbnails(wanted, TILE, progress)
+    found = RunImages(clusters.facts.run, source, progress).required("A sheet")
+    images = found.thumbnails(wanted, TILE, progress)
     lines = [
         (
             clusters.title(number),
@@ -155,15 +156,6 @@ def check_outputs(
 
 def _listed(suffixes: Iterable[str]) -> str:
     return " or ".join(f"*{suffix}" for suffix in suffixes)
-
-
-def images_to_draw(run: Run, source: Any, progress: Progress) -> RunImages:
-    images = RunImages(run, source, progress)
-    if not images.available:
-        raise MissingFileError(
-            f"A sheet needs the images; those of {run.folder} were not found. Pass their folder: --source FOLDER."
-        )
-    return images
 
 
 def save_sheet(sheet: Any, path: Path) -> None:

@@ -29,7 +29,7 @@ from bitmosaic.hamming.pairs import (
 from bitmosaic.images import Progress, display_path, quiet
 from bitmosaic.images.hashes import BITS, DECODED_SIDE, perceptual_hash
 from bitmosaic.io.threads import available_threads, in_order, row_ranges, single_threaded_blas
-from bitmosaic.pipeline.curation import TABLES, images_to_draw, save_sheet
+from bitmosaic.pipeline.curation import TABLES, save_sheet
 from bitmosaic.pipeline.export.kind import Exported
 from bitmosaic.pipeline.export.links import short_names, write_links
 from bitmosaic.run import cache
@@ -58,8 +58,6 @@ def copy_groups(
     take more than a minute or two, or give more than a million pairs.
     """
     n_bits = 8 * hashes.shape[1]
-    if not 0 <= radius < n_bits:
-        raise ParameterError(f"radius must be from 0 to {n_bits - 1} bits; got {radius}.")
     if len(hashes) < 2:
         return radius, []
     unique, first, owners = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
@@ -443,7 +441,7 @@ def draw_duplicates(run: Run, found: Duplicates, sheet: Path, source: Any = None
     """Draw the first groups, the image to keep first and framed."""
     shown = found.groups[:MOST_GROUPS]
     rows = [copy.row for group in shown for copy in group[:MOST_COPIES]]
-    images = images_to_draw(run, source, progress).thumbnails(rows, TILE, progress)
+    images = RunImages(run, source, progress).required("A sheet").thumbnails(rows, TILE, progress)
     groups = []
     for number, group in enumerate(shown):
         far = max(copy.distance for copy in group)

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -246,12 +246,10 @@ class Extraction:
     def run(self, make: MakeBatches, progress: Progress) -> Views:
         """Extract and publish, unless the views are there already."""
         try:
-            if (done := self.result(progress)) is not None:
-                return done
-            with self.working() as folder:
-                if (done := self.result(progress)) is not None:  # another process has just finished
+            with locked(self.work_folder):
+                if (done := self.result(progress)) is not None:
                     return done
-                self.publish(self.extract(folder, make, progress))
+                self.publish(self.extract(make, progress))
         finally:
             for spec in self.options.specs:
                 spec.close()
@@ -276,12 +274,6 @@ class Extraction:
         progress(STAGE, len(self.source), len(self.source))
         return views
 
-    @contextmanager
-    def working(self) -> Iterator[Path]:
-        """The hidden folder to work in, for one process at a time."""
-        with locked(self.work_folder):
-            yield self.work_folder
-
     def batches(self, start: int, known: KnownImages | None = None) -> Generator[FeatureBatch, None, None]:
         """Features made by this process. Images that are `known` are left out."""
         o, source = self.options, self.source
@@ -289,13 +281,14 @@ class Extraction:
         for batch in ahead(o.batches(source, SLOW_BATCH if o.slow else BATCH, start)):
             yield features_of(batch, extractors, o.n_threads, source.paths, known)
 
-    def extract(
-        self, folder: Path, make: MakeBatches, progress: Progress, known: KnownImages | None = None
-    ) -> Extracted:
-        """Extract into the hidden folder, or resume there. Images extracted before are added to `known`."""
+    def extract(self, make: MakeBatches, progress: Progress, known: KnownImages | None = None) -> Extracted:
+        """Extract into the hidden folder, or resume there. Caller must hold its lock.
+
+        Images extracted before are added to `known`.
+        """
         paths, n_images = self.source.paths, len(self.source)
         widths = {spec.name: spec.open().width for spec in self.options.specs}
-        with closing(GrowingViews(folder, self.recipe, widths)) as grown:
+        with closing(GrowingViews(self.work_folder, self.recipe, widths)) as grown:
             if known is not None:
                 known.sort_out(grown.hashes(), [paths[i] for i in grown.positions()])
             progress(STAGE, grown.next, n_images)

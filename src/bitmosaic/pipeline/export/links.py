@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bitmosaic.errors import InvalidDataError, MissingFileError
+from bitmosaic.errors import InvalidDataError
 from bitmosaic.images import Progress, quiet
 from bitmosaic.io.files import (
     ABANDONED,
@@ -58,10 +58,7 @@ def write_links(
     copied as it is; an image of an array becomes a PNG file. `facts` go into the manifest of the folder, by which
     `open_images` recognizes such folders and skips them.
     """
-    if not images.available:
-        raise MissingFileError(
-            f"Links need the images; those of {images.run.folder} were not found. Pass their folder: --source FOLDER."
-        )
+    images.required("A folder of links")
     folder = Path(os.path.abspath(folder))
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InvalidDataError(f"Links go into a new or empty folder; {folder} is not empty. Choose another.")
@@ -110,9 +107,18 @@ def _copy(content: bytes | np.ndarray | None, target: Path) -> bool:
     elif content is not None:
         png = io.BytesIO()  # not the file itself: Pillow does not report a full disk
         Image.fromarray(content).save(png, "PNG")
-        with new_file(target.with_name(f"{target.name}.png")) as file:
+        with new_file(_free(target.with_name(f"{target.name}.png"))) as file:
             file.write(png.getvalue())
     return content is not None
+
+
+def _free(target: Path) -> Path:
+    """The target, or a numbered one if the name is taken by a link."""
+    number, free = 1, target
+    while os.path.lexists(free):
+        number += 1
+        free = target.with_name(f"{target.stem} ({number}){target.suffix}")
+    return free
 
 
 # ---- safe file names

@@ -40,12 +40,12 @@ def client(two_workers):
 def finished_run(tmp_path_factory):
     """A run of 120 images in three clusters that equal their folders. Some names contain markup."""
     from explored import HOSTILE
-    from pictures import write_pictures
+    from image_kinds import write_images
 
     from bitmosaic import pipeline
 
     root = tmp_path_factory.mktemp("explored")
-    folder = write_pictures(root / "pictures", 40)
+    folder = write_images(root / "images", 40)
     (folder / "disc").rename(folder / "<b>disc</b>".replace("/", "\u2215"))
     for number, name in enumerate(HOSTILE):
         os.rename(folder / "stripes" / f"{number:04d}.png", folder / "stripes" / name)
@@ -59,3 +59,15 @@ def run(finished_run, tmp_path):
 
     shutil.copytree(finished_run, tmp_path / "run")
     return Run(tmp_path / "run")
+
+
+@pytest.fixture(scope="session")
+def run_with_copies(tmp_path_factory):
+    """A folder with `images`, of which some are copies, and a `run` of them."""
+    from copied_images import write_scenes
+
+    from bitmosaic import pipeline
+
+    root = tmp_path_factory.mktemp("copies")
+    pipeline.cluster(write_scenes(root / "images"), root / "run", 3, views=("hog", "ch"))
+    return root

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from pictures import write_pictures
+from image_kinds import write_images
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -27,7 +27,7 @@ def test_the_python_example_runs_and_finds_the_clusters(tmp_path, monkeypatch, c
 
 def test_the_pipeline_example_runs_on_a_folder_of_images(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    write_pictures(tmp_path / "photos", 10)
+    write_images(tmp_path / "photos", 10)
     _, example, _ = examples()
     exec(example, names := {})
     assert sum(names["run"].manifest.sizes) == 30

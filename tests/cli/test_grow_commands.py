@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 from typed import call
 
 from bitmosaic import pipeline
@@ -11,8 +11,8 @@ from bitmosaic import pipeline
 
 @pytest.fixture
 def run(tmp_path):
-    write_pictures(tmp_path / "more", 3, seed=5)
-    return pipeline.cluster(write_pictures(tmp_path / "first", 6), tmp_path / "run", 3, views=("ch",)).folder
+    write_images(tmp_path / "more", 3, seed=5)
+    return pipeline.cluster(write_images(tmp_path / "first", 6), tmp_path / "run", 3, views=("ch",)).folder
 
 
 def test_add_prints_the_counts_and_the_next_command(run, tmp_path):

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 from explored import serving
-from pictures import write_pictures
+from image_kinds import write_images
 from PIL import Image
 
 from bitmosaic import pipeline
@@ -32,12 +32,12 @@ from bitmosaic.run.images import RunImages
 def made(tmp_path_factory):
     """A run of a folder, with images added from an archive (same names) and from an array."""
     root = tmp_path_factory.mktemp("grown")
-    first = write_pictures(root / "first", 8)
-    more = write_pictures(root / "more", 8, seed=4)
+    first = write_images(root / "first", 8)
+    more = write_images(root / "more", 8, seed=4)
     with tarfile.open(root / "more.tar.gz", "w:gz") as archive:
         for path in sorted(more.rglob("*.png")):
             archive.add(path, str(path.relative_to(more)))
-    array = np.stack([np.asarray(Image.open(p)) for p in sorted(write_pictures(root / "x", 2, seed=6).rglob("*.png"))])
+    array = np.stack([np.asarray(Image.open(p)) for p in sorted(write_images(root / "x", 2, seed=6).rglob("*.png"))])
     np.save(root / "array.npy", array)
     run = pipeline.cluster(first, root / "run", 3, views=("ch", "hog"), labels="folder")
     pipeline.add(run, root / "more.tar.gz")

@@ -55,25 +55,3 @@ def test_an_error_is_raised_once_and_the_work_retried():
         wait(job)
     wait(job)
     assert job.result() == "yes"
-
-
-def test_a_job_that_always_fails_is_never_ready():
-    def work(progress):
-        raise ValueError("no")
-
-    job, seen = Job(work), []
-
-    def ask():
-        for _ in range(300):
-            try:
-                seen.append(job.ready())
-            except ValueError:
-                seen.append("told")
-
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert True not in seen
-    assert "told" in seen

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 from PIL import Image
 
 from bitmosaic import pipeline
@@ -46,9 +46,9 @@ def test_cached_thumbnails_remain_without_the_images(run, monkeypatch):
 
 
 def test_a_compressed_archive_is_read_once(tmp_path, monkeypatch):
-    folder = write_pictures(tmp_path / "pictures", 8)
+    folder = write_images(tmp_path / "images", 8)
     with tarfile.open(tmp_path / "images.tar.xz", "w:xz") as archive:
-        archive.add(folder, "pictures")
+        archive.add(folder, "images")
     run = pipeline.cluster(tmp_path / "images.tar.xz", tmp_path / "run", 3, views=("ch",))
     seen = []
     Thumbnails(run).prepare(lambda *stage: seen.append(stage))
@@ -60,7 +60,7 @@ def test_a_compressed_archive_is_read_once(tmp_path, monkeypatch):
 
 
 def test_a_large_image_keeps_its_aspect_ratio(tmp_path):
-    folder = write_pictures(tmp_path / "pictures", 8)
+    folder = write_images(tmp_path / "images", 8)
     Image.new("RGB", (2000, 1000), "red").save(folder / "disc" / "0000.png")
     run = pipeline.cluster(folder, tmp_path / "run", 3, views=("ch",))
     kept = Thumbnails(run)
@@ -89,83 +89,6 @@ def test_a_partly_damaged_cache_or_another_schema_is_rebuilt(run):
     assert Thumbnails(run).made(0) is not None
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "CREATE VIEW thumbnails AS SELECT 0 AS row, 9 AS width, 9 AS height, zeroblob(9) AS jpeg",
-        "CREATE TABLE thumbnails (row INTEGER PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB);"
-        "CREATE TRIGGER t AFTER INSERT ON thumbnails BEGIN SELECT RAISE(FAIL, 'no'); END",
-        "CREATE TABLE thumbnails (row INTEGER PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB);"
-        "INSERT INTO thumbnails VALUES (0, 'wide', NULL, '<html>')",
-        "CREATE TABLE thumbnails (row INTEGER PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB);"
-        "INSERT INTO thumbnails VALUES (0, 24, 24, zeroblob(100000000))",
-    ],
-)
-def test_views_triggers_and_bad_values_in_a_cache_have_no_effect(run, script):
-    other = sqlite3.connect(run.folder / FILE)
-    other.executescript(script)
-    other.close()
-    kept = Thumbnails(run)
-    assert np.abs(pixels(kept.get(0)) - original(run, 0)).mean() < 12
-    assert kept.size(0) == (24, 24)
-    assert Thumbnails(run).made(0) == kept.get(0)
-
-
-@pytest.mark.parametrize("kind", ["EPS", "PNG", "large", "cut", "text"])
-def test_only_small_jpegs_are_read_from_a_cache(run, kind):
-    file = io.BytesIO()
-    Image.new("RGB", (200, 200) if kind == "large" else (24, 24)).save(file, kind if kind in ("EPS", "PNG") else "JPEG")
-    content = {"cut": file.getvalue()[:20], "text": b"<script>alert(1)</script>"}.get(kind, file.getvalue())
-    first = Thumbnails(run)
-    with first._file:
-        first._file.execute("INSERT INTO thumbnails VALUES (0, 24, 24, ?)", [content])
-    kept = Thumbnails(run)
-    assert kept.made(0) is None
-    assert np.abs(pixels(kept.many([0])[0]) - original(run, 0)).mean() < 12
-    assert kept.made(0) == kept.get(0)
-
-
-@pytest.mark.parametrize("n_more", [0, 1])
-def test_an_oversized_cached_value_is_replaced(run, n_more):
-    small = Thumbnails(run).get(0)
-    file = sqlite3.connect(run.folder / FILE)
-    with closing(file), file:  # a small JPEG, with something behind it
-        content = small.ljust(thumbnails.MAX_VALUE_BYTES + 1 if n_more else thumbnails.MAX_VALUE_BYTES // 2, b"x")
-        file.execute("UPDATE thumbnails SET jpeg = ? WHERE row = 0", [content])
-    assert len(Thumbnails(run).get(0)) == (len(small) if n_more else len(content))
-
-
-@pytest.fixture
-def opened(monkeypatch):
-    """Every connection that is opened, in order."""
-    files, connect = [], sqlite3.connect
-    monkeypatch.setattr(thumbnails.sqlite3, "connect", lambda *a, **k: files.append(connect(*a, **k)) or files[-1])
-    return files
-
-
-def is_open(file):
-    try:
-        file.total_changes  # noqa: B018
-    except sqlite3.ProgrammingError:
-        return False
-    return True
-
-
-def test_an_invalid_database_is_closed(run, opened):
-    (run.folder / FILE).write_bytes(b"no database " * 1000)
-    Thumbnails(run)
-    assert [is_open(file) for file in opened] == [False, True]
-
-
-def test_a_damaged_database_is_closed(run, opened):
-    kept = Thumbnails(run)
-    kept.many(range(120))
-    content = (run.folder / FILE).read_bytes()
-    (run.folder / FILE).write_bytes(content[:4096] + bytes(len(content) - 4096))
-    Thumbnails(run).many(range(120))
-    assert [is_open(file) for file in opened] == [True, False, True]
-
-
 def test_a_locked_cache_delays_only_briefly(run):
     Thumbnails(run).get(0)
     with closing(sqlite3.connect(run.folder / FILE, isolation_level=None)) as other:
@@ -174,16 +97,6 @@ def test_a_locked_cache_delays_only_briefly(run):
         assert Thumbnails(run).get(0) is not None
         assert time.perf_counter() - begun < 3
         other.execute("ROLLBACK")
-
-
-def test_a_cache_with_a_leftover_journal_is_rebuilt(run):
-    Thumbnails(run).get(0)
-    (run.folder / f"{FILE}-journal").write_bytes(b"of a killed process")
-    kept = Thumbnails(run)
-    assert kept.made(0) is None
-    assert kept.get(0) is not None
-    assert not (run.folder / f"{FILE}-journal").exists()
-    assert Thumbnails(run).made(0) == kept.get(0)
 
 
 def test_a_read_only_run_has_thumbnails(run, monkeypatch):

@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from copied_pictures import scene
+from copied_images import scene
 from PIL import Image
 
 from bitmosaic.images.hashes import KnownImages, content_hashes, perceptual_hash

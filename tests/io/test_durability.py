@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 from planted_views import blobs
 
 from bitmosaic import HSIC, pipeline
@@ -161,7 +161,7 @@ def place(tmp_path):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write_pictures(tmp_path_factory.mktemp("images"), 8)
+    return write_images(tmp_path_factory.mktemp("images"), 8)
 
 
 def test_the_checks_notice_unsynced_files_and_names(disk, place):
@@ -185,7 +185,7 @@ def test_a_run_is_on_disk_after_clustering_adding_editing_and_refitting(disk, pl
     assert disk.marks == ["manifest.json", "manifest.json", RECIPE, "views", *["manifest.json"] * 4]
 
     disk.marks.clear()
-    run = pipeline.add(run, write_pictures(tmp_path / "new", 4, seed=1), update=True).run
+    run = pipeline.add(run, write_images(tmp_path / "new", 4, seed=1), update=True).run
     assert (run.folder / "additions" / "0001" / "centers.npy").exists()
     assert disk.lacks(place) == []
     assert disk.marks == ["manifest.json", RECIPE, "views", "manifest.json", "0001"]
@@ -248,16 +248,16 @@ def test_a_saved_model_is_on_disk(disk, place):
 
 @pytest.mark.parametrize(("source", "there"), [("zip", False), ("npy", True), ("folder", False), ("folder", True)])
 def test_exported_links_and_copies_are_on_disk(disk, place, folder, tmp_path, source, there):
-    pictures = folder
+    images = folder
     if source == "zip":
-        pictures = tmp_path / "pictures.zip"
-        with zipfile.ZipFile(pictures, "w") as archive:
+        images = tmp_path / "images.zip"
+        with zipfile.ZipFile(images, "w") as archive:
             for path in sorted(folder.rglob("*.png")):
                 archive.write(path, path.relative_to(folder))
     elif source == "npy":
-        pictures = tmp_path / "pictures.npy"
-        np.save(pictures, np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8))
-    run = pipeline.cluster(pictures, tmp_path / "run", 3, views=VIEWS)
+        images = tmp_path / "images.npy"
+        np.save(images, np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8))
+    run = pipeline.cluster(images, tmp_path / "run", 3, views=VIEWS)
     out = place if there else place / "deep" / "links"
     done = export(Clusters(ImageFacts.of(run)), out, "links")
     assert done.facts["links" if source == "folder" else "copies"] == len(run.paths)
@@ -277,7 +277,7 @@ def test_tables_are_on_disk(disk, place, folder, tmp_path):
 def test_all_images_that_an_interrupted_extraction_counts_are_on_disk(disk, place, folder, monkeypatch):
     monkeypatch.setattr(extraction, "BATCH", 5)
     work = place / ".views.extracting"
-    bad = shutil.copytree(folder, place / "pictures")
+    bad = shutil.copytree(folder, place / "images")
     (bad / "disc" / "0000.png").write_bytes(b"not an image")
 
     def interrupt(stage, done, total):

@@ -1,19 +1,17 @@
 """add: known images are recognized, no old feature is read, and an interrupted addition is resumed."""
 
 import json
-import os
 import shutil
 
 import numpy as np
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 from PIL import Image
 
 from bitmosaic import HSIC, pipeline
 from bitmosaic.errors import (
     BitmosaicError,
     BusyFolderError,
-    FileFormatError,
     InvalidDataError,
     MissingFileError,
     ViewMismatchError,
@@ -24,8 +22,9 @@ from bitmosaic.io.files import locked, write_json
 from bitmosaic.io.read import read_json
 from bitmosaic.pipeline import extraction
 from bitmosaic.pipeline.adding import WORK
+from bitmosaic.run.clusters import Clusters, ImageFacts
 from bitmosaic.run.folder import Run
-from bitmosaic.views import read_views, write_views
+from bitmosaic.views import write_views
 
 VIEWS = ("ch", "hog")
 
@@ -33,7 +32,7 @@ VIEWS = ("ch", "hog")
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     root = tmp_path_factory.mktemp("adding")
-    first, more = write_pictures(root / "first", 12), write_pictures(root / "more", 6, seed=9)
+    first, more = write_images(root / "first", 12), write_images(root / "more", 6, seed=9)
     pipeline.cluster(first, root / "run", 3, views=VIEWS, labels="folder", max_side=16)
     return root, first, more
 
@@ -60,8 +59,12 @@ def files_of(folder):
 def test_new_images_are_appended_to_every_column(grown):
     run, _, more = grown
     before = {name: np.array(run.column(name)) for name in ("codes", "labels", "distances")}
+    files = files_of(run.folder)
     added = pipeline.add(run, more)
     now = added.run
+    after = files_of(run.folder)
+    assert {path: after[path] for path in files} == files  # existing files are not changed
+    assert all(path.startswith("additions/0001/") for path in after.keys() - files.keys())
     assert (added.images, added.known, added.skipped, now.n_images, now.n_fitted) == (18, 0, 0, 54, 36)
     for name, values in before.items():
         np.testing.assert_array_equal(now.column(name)[:36], values)
@@ -76,15 +79,6 @@ def test_new_images_are_appended_to_every_column(grown):
     assert now.views.labels[36:].tolist() == [path.split("/")[0] for path in now.paths[36:]]
     assert sum(added.sizes.values()) == 18
     assert pipeline.evaluate(now)["acc"] > 0.9
-
-
-def test_existing_files_are_not_changed(grown):
-    run, _, more = grown
-    before = files_of(run.folder)
-    pipeline.add(run, more)
-    after = files_of(run.folder)
-    assert {path: after[path] for path in before} == before
-    assert all(path.startswith("additions/0001/") for path in after.keys() - before.keys())
 
 
 def test_adding_the_same_folder_again_adds_nothing(grown):
@@ -121,21 +115,6 @@ def test_no_feature_of_an_old_image_is_read(grown):
     assert pipeline.add(run, more).images == 18
 
 
-def test_lost_content_hashes_are_an_error(grown):
-    run, first, _ = grown
-    (run.folder / "views" / "digests.npy").unlink()
-    with pytest.raises(FileFormatError, match=r"digests\.npy must be there"):
-        pipeline.add(run, first)
-    assert Run(run.folder).additions == []
-
-
-def test_a_run_with_too_many_content_hashes_is_refused(grown):
-    run, first, _ = grown
-    write_json(run.folder / "manifest.json", run.manifest.as_json() | {"images": 35})
-    with pytest.raises(FileFormatError, match="has 36 content hashes, expected 35"):
-        pipeline.add(run, first)
-
-
 def test_without_content_hashes_all_images_are_new(grown):
     run, first, _ = grown
     manifest = run.folder / "views" / "manifest.json"
@@ -145,8 +124,7 @@ def test_without_content_hashes_all_images_are_new(grown):
     assert pipeline.add(run, first).known == 36  # by those of the addition
 
 
-@pytest.mark.parametrize("stage", ["extracting features", "encoding and assigning"])
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("stage", "times"), [("extracting features", 2), ("encoding and assigning", 1)])
 def test_an_interrupted_addition_is_resumed(grown, monkeypatch, stage, times):
     run, _, more = grown
     monkeypatch.setattr(extraction, "BATCH", 4)
@@ -170,18 +148,10 @@ def test_an_interrupted_addition_is_resumed(grown, monkeypatch, stage, times):
         assert next(done for name, done in seen if name == stage) == 4 * times
 
 
-def test_leftovers_that_cannot_be_removed_are_not_published(grown, monkeypatch):
-    run, _, more = grown
-    whole = files_of(pipeline.add(Run(shutil.copytree(run.folder, run.folder.with_name("whole"))), more).folder)
-    with monkeypatch.context() as patched:
-        patched.setattr(extraction, "remove", lambda *_, **__: None)  # as if the system refused it
-        assert files_of(pipeline.add(run, more).folder) == whole
-
-
 def test_an_addition_interrupted_with_other_images_starts_again(grown, tmp_path, monkeypatch):
     run, _, more = grown
     monkeypatch.setattr(extraction, "BATCH", 4)
-    other = write_pictures(tmp_path / "other", 4, seed=77)
+    other = write_images(tmp_path / "other", 4, seed=77)
 
     def stop(now, done, total):
         if now == "encoding and assigning":
@@ -193,41 +163,6 @@ def test_an_addition_interrupted_with_other_images_starts_again(grown, tmp_path,
     assert added.images == 18
     assert not (added.folder / "centers.npy").exists()
     assert pipeline.add(run, other).images == 12
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("known.csv", b"\xff"),
-        ("known.csv", b"path,same_as\r\n" + b"a" * 200_000),
-        ("skipped.csv", b"path,cause\r\na,b\r\n"),
-        ("extraction.json", b"{"),
-        ("manifest.json", b"{}"),
-        ("ch.npy", b"\x93NUMPY"),
-        ("digests.npy", b""),
-        ("known.csv", b"path,same_as\r\na.png,b.p"),
-        ("known.csv", None),
-        ("skipped.csv", None),
-    ],
-)
-def test_damaged_leftovers_are_made_again(grown, name, content):
-    run, _, more = grown
-    whole = files_of(pipeline.add(Run(shutil.copytree(run.folder, run.folder.with_name("whole"))), more).folder)
-
-    def stop(now, done, total):
-        if now == "encoding and assigning":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pipeline.add(run, more, progress=stop)
-    place = run.folder / "additions" / WORK / "views" / name
-    assert place.exists()
-    if content is None:
-        place.unlink()
-        os.mkfifo(place)
-    else:
-        place.write_bytes(content)
-    assert files_of(pipeline.add(run, more).folder) == whole
 
 
 def test_only_one_addition_at_a_time(grown):
@@ -256,10 +191,24 @@ def test_an_update_moves_centers_but_no_old_image(grown):
 def test_the_next_update_starts_from_the_sums_of_the_last(grown, tmp_path):
     run, _, more = grown
     pipeline.add(run, more, update=True)
-    third = pipeline.add(run, write_pictures(tmp_path / "third", 5, seed=3), update=True).run
+    third = pipeline.add(run, write_images(tmp_path / "third", 5, seed=3), update=True).run
     assert third.moved.counts.sum() == 36 + 18 + 15
     signs = 2 * np.unpackbits(third.column("codes"), axis=1).astype(int) - 1
     np.testing.assert_array_equal(third.moved.bit_sums.sum(0), signs.sum(0))
+
+
+def test_added_images_outside_of_any_folder_have_no_label(grown, tmp_path):
+    run, _, more = grown
+    (tmp_path / "flat").mkdir()
+    for path in more.rglob("*.png"):
+        shutil.copy(path, tmp_path / "flat" / f"{path.parent.name}-{path.name}")
+    now = pipeline.add(run, tmp_path / "flat").run
+    clusters = Clusters(ImageFacts.of(now))
+    assert clusters.facts.classes == ["disc", "noise", "stripes"]
+    assert [clusters.facts.label(row) for row in (0, 36, 53)] == ["disc", None, None]
+    assert sum(count for number in clusters.numbers for _, count in clusters.labels_within(number)) == 36
+    assert clusters.scores == pipeline.evaluate(now) == run.manifest.scores
+    assert pipeline.refit(now).run.manifest.scores["acc"] > 0.9
 
 
 # ---- views
@@ -301,12 +250,11 @@ def test_views_in_memory_and_in_files_are_added_to_a_run_of_views(of_views, tmp_
     np.savez(tmp_path / "more.npz", **new)
     assert pipeline.add(run, tmp_path / "more.npz").images == 7
     assert pipeline.add(run, tmp_path / "more.npz").known == 7  # the same file is not added twice
+    assert pipeline.add(run, tmp_path / "views").known == 60  # nor the views of the run itself
     assert Run(run.folder).n_images == 74
 
 
-@pytest.mark.parametrize(
-    "views", [{"a": np.ones((2, 5))}, {"a": np.ones((2, 5)), "b": np.ones((2, 4))}, {"x": np.ones((2, 1))}]
-)
+@pytest.mark.parametrize("views", [{"a": np.ones((2, 5))}, {"a": np.ones((2, 5)), "b": np.ones((2, 4))}])
 def test_views_with_other_names_or_widths_are_refused(of_views, views):
     with pytest.raises(
         ViewMismatchError, match=r"must have the names and widths of the run's views, \{'a': 5, 'b': 3\}"
@@ -363,18 +311,3 @@ def test_cluster_numbers_of_centers_are_used_everywhere(grown):
     of_seven, of_two = far[:, [0, 2]].min(1), far[:, 1]
     np.testing.assert_array_equal(table["cluster"], np.where(of_two < of_seven, 2, 7))
     np.testing.assert_allclose(table["margin"], np.abs(of_two - of_seven), atol=1e-4)
-
-
-def test_the_views_of_an_addition_are_a_views_folder(grown):
-    run, _, more = grown
-    added = pipeline.add(run, more)
-    assert read_views(added.folder / "views").n_rows == 18
-    assert pipeline.fit(added.folder / "views", run.folder.with_name("other"), 2).n_images == 18
-
-
-def test_the_views_of_the_run_itself_are_known(tmp_path):
-    rng = np.random.default_rng(0)
-    np.savez(tmp_path / "views.npz", a=rng.normal(size=(60, 5)), b=rng.normal(size=(60, 4)))
-    run = pipeline.fit(tmp_path / "views.npz", tmp_path / "run", 3)
-    added = pipeline.add(run, tmp_path / "views.npz")
-    assert (added.images, added.known) == (0, 60)

@@ -1,16 +1,15 @@
 """Leftovers of an interrupted addition are not published with the next one."""
 
-import errno
 import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import write_pictures
+from image_kinds import write_images
 
 from bitmosaic import pipeline
-from bitmosaic.errors import FileFormatError, UnwritableFileError
+from bitmosaic.errors import FileFormatError
 from bitmosaic.io import files as atomic
 from bitmosaic.pipeline.adding import WORK
 from bitmosaic.run.folder import Run
@@ -23,7 +22,7 @@ NEW = {"a": np.random.default_rng(1).normal(size=(7, 5))}
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     root = tmp_path_factory.mktemp("leftovers")
-    first, more = write_pictures(root / "first", 6), write_pictures(root / "more", 3, seed=9)
+    first, more = write_images(root / "first", 6), write_images(root / "more", 3, seed=9)
     pipeline.cluster(first, root / "run", 3, **OPTIONS)
     write_views(root / "views", {"a": np.random.default_rng(0).normal(size=(60, 5))})
     pipeline.fit(root / "views", root / "of views", 3)
@@ -47,17 +46,6 @@ def leave(run, name):
     return path
 
 
-def refuse(*_, **__):
-    raise PermissionError(errno.EACCES, "Permission denied")
-
-
-def refuse_to_remove_folders(monkeypatch):
-    rmtree = shutil.rmtree
-    monkeypatch.setattr(
-        atomic.shutil, "rmtree", lambda path, ignore_errors=False: None if ignore_errors else refuse(rmtree)
-    )
-
-
 def test_centers_of_an_interrupted_update_are_not_published_with_the_next_addition(made, run):
     leave(run, "centers.npy")
     added = pipeline.add(run, made[2], update=False)
@@ -70,38 +58,6 @@ def test_features_in_memory_do_not_use_leftover_features(of_views):
     added = pipeline.add(of_views, NEW)
     assert added.folder.name == "0001"
     assert not (added.folder / "views" / "extraction.json").exists()
-
-
-def test_leftover_features_that_cannot_be_removed_are_not_published(of_views, monkeypatch):
-    leave(of_views, "views/extraction.json")
-    with monkeypatch.context() as patched:
-        refuse_to_remove_folders(patched)
-        with pytest.raises(UnwritableFileError, match=r"\.adding/views cannot be written \(Permission denied\)"):
-            pipeline.add(of_views, NEW)
-    assert Run(of_views.folder).n_images == 60
-    assert not (pipeline.add(of_views, NEW).folder / "views" / "extraction.json").exists()
-
-
-@pytest.mark.parametrize("call", ["unlink", "iterdir"])
-def test_a_work_folder_that_cannot_be_emptied_is_an_error(of_views, monkeypatch, call):
-    leave(of_views, "centers.npy")
-    does = getattr(Path, call)
-
-    def fail(path, **options):
-        stuck = path.name in ("centers.npy", WORK) and not options
-        return refuse() if stuck else does(path, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, call, fail)
-        with pytest.raises(UnwritableFileError, match=r"\.adding cannot be written \(Permission denied\)"):
-            pipeline.add(of_views, NEW)
-    assert pipeline.add(of_views, NEW).images == 7
-
-
-def test_a_work_folder_that_cannot_be_removed_is_an_error(made, of_views, monkeypatch):
-    refuse_to_remove_folders(monkeypatch)
-    with pytest.raises(UnwritableFileError, match=r"\.adding cannot be written \(Permission denied\)"):
-        pipeline.add(of_views, made[0] / "views")
 
 
 def test_calling_cluster_again_does_not_remove_files_of_a_running_addition(made, run, monkeypatch):

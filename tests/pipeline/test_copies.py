@@ -1,12 +1,10 @@
 """Groups of copies from perceptual hashes, compared with brute force."""
 
 import numpy as np
-import pytest
 from crowded_codes import crowded_codes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitmosaic.errors import ParameterError
 from bitmosaic.hamming.codes import hamming_distances_numpy
 from bitmosaic.pipeline import duplicates as module
 from bitmosaic.pipeline.duplicates import copy_groups
@@ -58,12 +56,6 @@ def test_groups_are_sorted_by_their_nearest_pair():
 def test_a_radius_that_takes_too_long_is_reduced_and_returned(monkeypatch):
     monkeypatch.setattr(module, "MOST_COMPARISONS", 40_000)
     assert 0 < copy_groups(crowded_codes(3000, 16, 0), 16)[0] < 16
-
-
-@pytest.mark.parametrize("radius", [-1, 128])
-def test_a_radius_outside_the_bits_is_refused(radius):
-    with pytest.raises(ParameterError, match=rf"from 0 to 127 bits; got {radius}"):
-        copy_groups(np.zeros((3, 16), np.uint8), radius)
 
 
 def test_too_many_pairs_reduce_the_radius(monkeypatch):

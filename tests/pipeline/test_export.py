@@ -2,20 +2,24 @@
 
 import os
 import shutil
-import time
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from pictures import picture, write_pictures
+from image_kinds import make_image, write_images
 from PIL import Image
 
 from bitmosaic import pipeline
-from bitmosaic.errors import BitmosaicError, ExportError, InvalidDataError, MissingFileError, ParameterError
+from bitmosaic.errors import (
+    BitmosaicError,
+    InvalidDataError,
+    MissingFileError,
+    ParameterError,
+    UnwritableFileError,
+)
 from bitmosaic.images import open_images
-from bitmosaic.io.files import ABANDONED, beside
 from bitmosaic.pipeline.export import export
 from bitmosaic.pipeline.export.links import safe_name
 from bitmosaic.run.clusters import Clusters, ImageFacts
@@ -25,20 +29,20 @@ VIEWS = ("ch", "cm")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write_pictures(tmp_path_factory.mktemp("pictures"), 12)
+    return write_images(tmp_path_factory.mktemp("images"), 12)
 
 
 @pytest.fixture
-def pictures_of(run):
+def images_of(run):
     """The folder that the run has read its images from."""
     return Path(run.manifest.arguments["source"])
 
 
 def edited(run, *edits):
-    pictures = ImageFacts.of(run)
+    images = ImageFacts.of(run)
     for version, edit in enumerate(edits):
-        pictures.log.append(edit, version)
-    return Clusters(pictures)
+        images.log.append(edit, version)
+    return Clusters(images)
 
 
 def below(folder):
@@ -80,7 +84,7 @@ def test_a_table_is_written_whole_or_not_at_all(run, tmp_path, monkeypatch):
     target = tmp_path / "table.csv"
     target.write_text("the old one")
     monkeypatch.setattr(os, "replace", lambda *places: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(ExportError, match=r"table\.csv could not be written: No space left on device"):
+    with pytest.raises(UnwritableFileError, match=r"table\.csv cannot be written \(No space left on device"):
         export(edited(run), target)
     assert target.read_text() == "the old one"
     assert sorted(tmp_path.iterdir()) == sorted([run.folder, target])
@@ -89,14 +93,14 @@ def test_a_table_is_written_whole_or_not_at_all(run, tmp_path, monkeypatch):
 def test_other_tables_are_refused(run, tmp_path):
     with pytest.raises(ParameterError, match=r"table\.xlsx\. .* csv \(\.csv\), parquet .* links \(a folder\)"):
         export(edited(run), tmp_path / "table.xlsx")
-    with pytest.raises(ExportError, match="could not be written: No such file"):
+    with pytest.raises(UnwritableFileError, match=r"cannot be written \(No such file"):
         export(edited(run), tmp_path / "nowhere" / "table.csv")
 
 
 # ---- links
 
 
-def test_every_image_is_linked_in_the_folder_of_its_cluster(run, pictures_of, tmp_path):
+def test_every_image_is_linked_in_the_folder_of_its_cluster(run, images_of, tmp_path):
     clusters = edited(run, {"do": "name", "cluster": 1, "name": "cats & dogs?"})
     seen = []
     done = export(clusters, tmp_path / "out", progress=lambda *step: seen.append(step))
@@ -106,24 +110,24 @@ def test_every_image_is_linked_in_the_folder_of_its_cluster(run, pictures_of, tm
     for number, name in folders.items():
         links = list((tmp_path / "out" / name).iterdir())
         assert all(link.is_symlink() for link in links)
-        members = {(pictures_of / run.paths[row]).resolve() for row in clusters.members(number)}
+        members = {(images_of / run.paths[row]).resolve() for row in clusters.members(number)}
         assert {link.resolve() for link in links} == members
     assert "noise__0003.png" in {link.name for link in (tmp_path / "out").glob("*/*")}
     assert seen[-1] == ("linking images", 120, 120)
 
 
-def test_missing_images_are_counted(run, pictures_of, tmp_path):
-    moved = shutil.copytree(pictures_of, tmp_path / "moved")
+def test_missing_images_are_counted(run, images_of, tmp_path):
+    moved = shutil.copytree(images_of, tmp_path / "moved")
     (moved / "noise" / "0003.png").unlink()
     done = export(edited(run), tmp_path / "out", source=moved)
     assert (done.facts["links"], done.facts["missing"]) == (119, 1)
     assert all(os.path.exists(tmp_path / "out" / name) for name in below(tmp_path / "out"))
 
 
-def test_exported_links_are_not_read_as_images(run, pictures_of, tmp_path):
-    pictures = shutil.copytree(pictures_of, tmp_path / "pictures")
-    export(edited(run), pictures / "by cluster", source=pictures)
-    assert open_images(pictures).paths == run.paths
+def test_exported_links_are_not_read_as_images(run, images_of, tmp_path):
+    images = shutil.copytree(images_of, tmp_path / "images")
+    export(edited(run), images / "by cluster", source=images)
+    assert open_images(images).paths == run.paths
 
 
 def test_links_need_a_new_or_empty_folder(run, tmp_path):
@@ -138,21 +142,7 @@ def test_links_need_a_new_or_empty_folder(run, tmp_path):
     assert export(edited(run), tmp_path / "empty").facts["links"] == 120
 
 
-def test_leftovers_of_a_killed_export_are_removed_by_the_next(run, tmp_path):
-    clusters = Clusters(ImageFacts.of(run))
-    (tmp_path / "empty").mkdir()
-    for place in (tmp_path / "links", tmp_path / "empty" / "inside", tmp_path / "table.csv"):
-        (beside(place) / "000").mkdir(parents=True)
-        beside(place).touch()
-    for left in tmp_path.glob(".*"):  # younger ones may belong to another export that is running
-        os.utime(left, (time.time() - 2 * ABANDONED,) * 2)
-    export(clusters, tmp_path / "links", "links")
-    export(clusters, tmp_path / "empty", "links")
-    assert not list(tmp_path.glob(".*"))
-    assert not list((tmp_path / "empty").glob(".*"))
-
-
-def test_the_error_of_a_failed_export_counts_the_images(run, tmp_path, monkeypatch):
+def test_a_failed_export_leaves_nothing(run, tmp_path, monkeypatch):
     made, link = [], Path.symlink_to
 
     def fail_at_the_sixth(self, target):
@@ -162,7 +152,7 @@ def test_the_error_of_a_failed_export_counts_the_images(run, tmp_path, monkeypat
         link(self, target)
 
     monkeypatch.setattr(Path, "symlink_to", fail_at_the_sixth)
-    with pytest.raises(ExportError, match=r"The export to .*out failed after 5 of 120 images: .*No space left"):
+    with pytest.raises(UnwritableFileError, match=r"out cannot be written \(No space left on device"):
         export(edited(run), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -178,9 +168,9 @@ def test_links_of_a_run_without_images_are_refused(run, tmp_path):
 # ---- copies
 
 
-@pytest.mark.parametrize("kind", ["zip", "tar.gz", "tar"])
+@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
 def test_images_of_an_archive_are_copied_byte_by_byte(folder, tmp_path, kind):
-    archive = shutil.make_archive(tmp_path / "pictures", {"tar.gz": "gztar"}.get(kind, kind), folder)
+    archive = shutil.make_archive(tmp_path / "images", {"tar.gz": "gztar"}.get(kind, kind), folder)
     run = pipeline.cluster(archive, tmp_path / "run", 3, views=VIEWS)
     clusters = edited(run)
     done = export(clusters, tmp_path / "out")
@@ -192,9 +182,9 @@ def test_images_of_an_archive_are_copied_byte_by_byte(folder, tmp_path, kind):
 
 def test_images_of_an_array_become_png_files(tmp_path):
     rng = np.random.default_rng(0)
-    array = np.stack([picture(kind, rng) for kind in ("disc", "noise", "stripes") for _ in range(4)])
-    np.save(tmp_path / "pictures.npy", array)
-    run = pipeline.cluster(tmp_path / "pictures.npy", tmp_path / "run", 3, views=VIEWS)
+    array = np.stack([make_image(kind, rng) for kind in ("disc", "noise", "stripes") for _ in range(4)])
+    np.save(tmp_path / "images.npy", array)
+    run = pipeline.cluster(tmp_path / "images.npy", tmp_path / "run", 3, views=VIEWS)
     done = export(edited(run), tmp_path / "out")
     assert (done.facts["copies"], done.facts["missing"]) == (12, 0)
     for file in (tmp_path / "out").rglob("*.png"):
@@ -203,7 +193,7 @@ def test_images_of_an_array_become_png_files(tmp_path):
 
 
 def test_a_changed_archive_is_an_error(folder, tmp_path):
-    archive = Path(shutil.make_archive(tmp_path / "pictures", "gztar", folder))
+    archive = Path(shutil.make_archive(tmp_path / "images", "gztar", folder))
     run = pipeline.cluster(archive, tmp_path / "run", 3, views=VIEWS)
     archive.write_bytes(archive.read_bytes()[:-2000])
     with pytest.raises(BitmosaicError):
@@ -262,11 +252,11 @@ def test_hostile_and_equal_names_lose_no_image_and_stay_in_the_folder(tmp_path):
     ]
     names += ['"><script>alert(1)</script>.png', "\u202egnp.png", os.fsdecode(b"\xff.png")]
     for number, name in enumerate(names):
-        place = tmp_path / "pictures" / name
+        place = tmp_path / "images" / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(picture(("disc", "stripes")[number % 2], rng)).save(place, "PNG")
+        Image.fromarray(make_image(("disc", "stripes")[number % 2], rng)).save(place, "PNG")
     source = tmp_path / "list.txt"
-    listed = [os.fsencode(f"secret/../pictures/{name}") for name in names]
+    listed = [os.fsencode(f"secret/../images/{name}") for name in names]
     source.write_bytes(b"\0".join(listed))
     run = pipeline.cluster(source, tmp_path / "run", 2, views=VIEWS)
     everything = {path for path in tmp_path.rglob("*") if run.folder not in path.parents}
@@ -277,7 +267,7 @@ def test_hostile_and_equal_names_lose_no_image_and_stay_in_the_folder(tmp_path):
     assert (done.facts["links"], done.facts["missing"]) == (len(names), 0)
     links = tmp_path / "out" / "links" / "000 .._.._x"
     assert {os.fsencode(os.path.realpath(link)) for link in links.iterdir()} == {
-        os.fsencode(tmp_path.resolve()) + b"/pictures/" + os.fsencode(name) for name in names
+        os.fsencode(tmp_path.resolve()) + b"/images/" + os.fsencode(name) for name in names
     }
     assert len({link.name.casefold() for link in links.iterdir()}) == len(names)
     after = {path for path in tmp_path.rglob("*") if run.folder not in path.parents}
@@ -285,12 +275,12 @@ def test_hostile_and_equal_names_lose_no_image_and_stay_in_the_folder(tmp_path):
 
 
 def test_members_of_an_archive_cannot_be_written_elsewhere(folder, tmp_path):
-    with zipfile.ZipFile(tmp_path / "pictures.zip", "w") as archive:
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
         for number, file in enumerate(sorted(folder.rglob("*.png"))):
             archive.write(file, f"{('/abs', '../..')[number % 2]}/../{number}.png" if number else "x\\..\\..\\y.png")
-    run = pipeline.cluster(tmp_path / "pictures.zip", tmp_path / "run", 3, views=VIEWS)
+    run = pipeline.cluster(tmp_path / "images.zip", tmp_path / "run", 3, views=VIEWS)
     done = export(edited(run), tmp_path / "deep" / "out")
     assert done.facts["copies"] == len(run.paths) > 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "pictures.zip", "run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "images.zip", "run"]
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
     assert len(below(tmp_path / "deep" / "out")) == len(run.paths)

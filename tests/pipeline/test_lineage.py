@@ -1,14 +1,11 @@
 """Clusters keep their numbers, and each change is reported."""
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from bitmosaic.errors import BitmosaicError
 from bitmosaic.pipeline.refitting import MOST, PART, Lineage, match_clusters
 
 pairs = st.lists(st.tuples(st.integers(-1, 6), st.integers(0, 6)), max_size=60)
@@ -165,34 +162,6 @@ def test_without_old_clusters_all_are_born():
     lineage = match_clusters([-1, -1, -1], [1, 0, 1])
     assert lineage.numbers.tolist() == [0, 1]
     assert lineage.counts["born"] == 2
-
-
-def test_ten_thousand_clusters_of_a_million_images_take_seconds():
-    rng = np.random.default_rng(0)
-    n, k = 1_000_000, 10_000
-    old = rng.integers(0, k, n)
-    new = np.where(rng.random(n) < 0.7, rng.permutation(k)[old], rng.integers(0, k, n))  # 30% move to random clusters
-    old[rng.random(n) < 0.1] = -1
-    begun = time.perf_counter()
-    lineage = match_clusters(old, new)
-    assert time.perf_counter() - begun < 20
-    assert lineage.counts["kept"] == k
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "options", "message"),
-    [
-        ([0, 1], [0], {}, "same length; got 2 and 1"),
-        ([0.5], [0], {}, "old must be whole numbers"),
-        ([[0]], [[0]], {}, "one per image"),
-        ([-2], [0], {}, "old must be -1 or more; got -2"),
-        ([0], [-1], {}, "new must be 0 or more; got -1"),
-        ([4], [0], {"next_number": 4}, "at least 5, the first unused number; got 4"),
-    ],
-)
-def test_bad_arguments_are_refused(old, new, options, message):
-    with pytest.raises(BitmosaicError, match=message):
-        match_clusters(old, new, **options)
 
 
 def test_a_cluster_keeps_its_number_in_its_largest_part():

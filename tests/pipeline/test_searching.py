@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from pictures import KINDS, picture, write_pictures
+from image_kinds import KINDS, make_image, write_images
 from PIL import Image
 from typed import call
 
@@ -24,8 +24,8 @@ from bitmosaic.run.folder import Run
 def place(tmp_path_factory):
     """Images of three kinds, a run of them, and some that it has not seen."""
     place = tmp_path_factory.mktemp("place")
-    write_pictures(place / "photos", 30)
-    write_pictures(place / "new", 2, seed=1)
+    write_images(place / "photos", 30)
+    write_images(place / "new", 2, seed=1)
     pipeline.cluster(place / "photos", place / "run", 3, views=("ch", "hog"))
     return place
 
@@ -100,7 +100,7 @@ def test_all_within_a_radius_with_and_without_an_index(run, monkeypatch):
 
 
 def test_unreadable_images_of_a_list_are_skipped(run, place, tmp_path):
-    (tmp_path / "bad.png").write_bytes(b"no picture")
+    (tmp_path / "bad.png").write_bytes(b"not an image")
     (tmp_path / "list.txt").write_text(f"{place / 'new' / 'disc' / '0000.png'}\nbad.png\n")
     found = search(run, tmp_path / "list.txt", k=3)
     assert len(found.rows) == 1
@@ -118,7 +118,7 @@ def test_bad_queries_are_refused(run, place, tmp_path):
     (tmp_path / "codes.txt").write_text("00" * 16 + "\nzebra\n")
     with pytest.raises(FileFormatError, match=r"line 2 of .* has other characters"):
         search(run, tmp_path / "codes.txt")
-    (tmp_path / "bad.png").write_bytes(b"no picture")
+    (tmp_path / "bad.png").write_bytes(b"not an image")
     with pytest.raises(InvalidDataError, match="At least one image must be readable"):
         search(run, tmp_path / "bad.png")
     with pytest.raises(InvalidDataError, match="at least one code"):
@@ -192,8 +192,8 @@ def test_the_command_prints_json(command, run):
         (["run", "nowhere"], "neither an image of run nor a file"),
         (["nowhere", "new"], "there is none in nowhere"),
         (["run", "new", "-k", 3, "--radius", 3], "Give either -k or --radius, not both"),
-        (["run", "new", "--out", "found.txt"], r"--out takes a file named \*.csv or \*.parquet; got found.txt"),
-        (["run", "new", "--sheet", "found.csv"], "--sheet takes a file named"),
+        (["run", "new", "--out", "found.txt"], r"--out must be a file named \*.csv or \*.parquet; got found.txt"),
+        (["run", "new", "--sheet", "found.csv"], "--sheet must be a file named"),
     ],
 )
 def test_the_command_refuses_bad_input(command, arguments, message):
@@ -212,4 +212,4 @@ def test_the_sheet_shows_queries_and_results(place, run):
     rng = np.random.default_rng(0)
     codes = search(run, run.column("codes")[:1] ^ rng.integers(2, size=(1, 16), dtype=np.uint8), k=2)
     assert codes.sheet().height < 250
-    assert picture("disc", rng).shape == (24, 24, 3)
+    assert make_image("disc", rng).shape == (24, 24, 3)

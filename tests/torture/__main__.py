@@ -9,7 +9,7 @@ from importlib import import_module
 
 from torture.tally import LONG, Tally
 
-KINDS = ("kills", "faults", "locks", "bad_images", "load", "limits")
+KINDS = ("kills", "faults", "locks", "bad_images", "load")
 HEAD = "| tried | losses | wrong results | crashes | what | minutes |\n|---:|---:|---:|---:|---|---:|"
 
 

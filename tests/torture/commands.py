@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from pictures import write_pictures
+from image_kinds import write_images
 
 from bitmosaic.estimators.checkpoint import KIND
 from bitmosaic.estimators.model_file import read_model
@@ -109,7 +109,7 @@ class Job:
     name: str
     out: Path
     arguments: tuple
-    pictures: Path | None = None  # read by it
+    images: Path | None = None  # read by it
     origin: Path | None = None  # the run it changes: `out` starts as a copy
     seconds: float = 0.0
     states: list[dict] = field(default_factory=list)  # the files before it, after it, after a second run …
@@ -170,10 +170,10 @@ def prepared(commands=COMMANDS):
     with tempfile.TemporaryDirectory(dir=memory) as place:
         folder = Path(place)
         folder.chmod(0o755)  # some commands run as another user
-        pictures, more = write_pictures(folder / "pictures", N_EACH), write_more(folder)
+        images, more = write_images(folder / "images", N_EACH), write_more(folder)
         forks = Forks(folder)
         try:
-            for arguments in (cluster(pictures, folder / "ready"), extract(pictures, folder / "views")):
+            for arguments in (cluster(images, folder / "ready"), extract(images, folder / "views")):
                 assert forks.run(arguments).code == 0
             if "refit" in commands:
                 shutil.copytree(folder / "ready", folder / "large")
@@ -189,10 +189,10 @@ def prepared(commands=COMMANDS):
 
 def write_more(folder):
     """New images, known ones and a bad one."""
-    more = write_pictures(folder / "more", N_EACH, seed=1)
-    for number, path in enumerate(sorted((folder / "pictures" / "disc").iterdir())[:5]):
+    more = write_images(folder / "more", N_EACH, seed=1)
+    for number, path in enumerate(sorted((folder / "images" / "disc").iterdir())[:5]):
         shutil.copy(path, more / f"known-{number}.png")
-    (more / "bad.png").write_bytes(b"no picture")
+    (more / "bad.png").write_bytes(b"not an image")
     return more
 
 
@@ -209,22 +209,22 @@ def edit(folder):
 
 def jobs_in(place, folder):
     """The commands, writing to `place`, with what is ready in `folder`."""
-    place, pictures, more = Path(place), folder / "pictures", folder / "more"
+    place, images, more = Path(place), folder / "images", folder / "more"
     views, ready = folder / "views", folder / "ready"
-    yield Job("cluster", place / "run", cluster(pictures, place / "run"), pictures)
-    yield Job("extract", place / "extracted", extract(pictures, place / "extracted"), pictures)
+    yield Job("cluster", place / "run", cluster(images, place / "run"), images)
+    yield Job("extract", place / "extracted", extract(images, place / "extracted"), images)
     yield Job("fit", place / "fitted", ("fit", views, "--clusters", 3, "--out", place / "fitted"))
-    yield Job("predict", place / "predicted", ("predict", ready, pictures, "--out", place / "predicted"), pictures)
+    yield Job("predict", place / "predicted", ("predict", ready, images, "--out", place / "predicted"), images)
     yield Job("add", place / "grown", ("add", place / "grown", more, "--update"), more, ready)
     yield Job("refit", place / "refitted", ("refit", place / "refitted", "--clusters", 4), None, folder / "large")
 
 
-def cluster(pictures, out):
-    return "cluster", pictures, "--clusters", 3, "--labels", "folder", "--out", out
+def cluster(images, out):
+    return "cluster", images, "--clusters", 3, "--labels", "folder", "--out", out
 
 
-def extract(pictures, out):
-    return "extract", pictures, "--out", out
+def extract(images, out):
+    return "extract", images, "--out", out
 
 
 def hidden(job):

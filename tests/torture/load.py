@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from pictures import write_pictures
+from image_kinds import write_images
 
 from bitmosaic import pipeline
 from bitmosaic.explorer.api import Api
@@ -49,8 +49,8 @@ def tallies(effort):
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         (folder / "secret.txt").write_text(SECRET)
-        pictures = write_pictures(folder / "pictures", 100)
-        run = pipeline.cluster(pictures, folder / "run", 3, views=("hog", "ch"), labels="folder").folder
+        images = write_images(folder / "images", 100)
+        run = pipeline.cluster(images, folder / "run", 3, views=("hog", "ch"), labels="folder").folder
         yield attacked(run)
         yield crowded(run, effort)
         yield interrupted(run, effort)

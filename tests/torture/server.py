@@ -29,7 +29,7 @@ CHANGES = {
 
 def main(folder):
     os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])  # one thread: a fork copies no other
-    from pictures import write_pictures
+    from image_kinds import write_images
 
     from bitmosaic.estimators import checkpoint
     from bitmosaic.pipeline import extraction
@@ -37,12 +37,12 @@ def main(folder):
 
     extraction.BATCH = 16  # so that there are several
     checkpoint.EVERY = checkpoint.COST = 0.0  # after every iteration
-    pictures, warm = write_pictures(Path(folder) / "pictures", 4), Path(folder) / "run"
+    images, warm = write_images(Path(folder) / "images", 4), Path(folder) / "run"
     # Compile or load the kernels of all commands once.
     for arguments in (
-        ("cluster", pictures, "--clusters", 3, "--labels", "folder", "--out", warm),
-        ("predict", warm, pictures, "--out", Path(folder) / "predicted"),
-        ("add", warm, write_pictures(Path(folder) / "more", 4, seed=1), "--update"),
+        ("cluster", images, "--clusters", 3, "--labels", "folder", "--out", warm),
+        ("predict", warm, images, "--out", Path(folder) / "predicted"),
+        ("add", warm, write_images(Path(folder) / "more", 4, seed=1), "--update"),
         ("refit", warm, "--clusters", 4),
     ):
         if arguments[0] == "refit":

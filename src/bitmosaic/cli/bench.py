@@ -41,12 +41,14 @@ def quality(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Some of KMeans, KMeans-balanced, KMeans-raw, KMeans-L2, HSIC, HSIC.paper, separated by commas."
+            help="Some of KMeans, KMeans-balanced, KMeans-raw, KMeans-L2, HSIC, HSIC.paper, separated by commas.",
+            show_default="all",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 10,
     kmeans_seeds: Annotated[
-        int | None, typer.Option(min=1, help="Number of seeds for KMeans, which takes minutes on 60,000 images.")
+        int | None,
+        typer.Option(min=1, help="Seeds of KMeans, which takes minutes on 60,000 images.", show_default="as --seeds"),
     ] = None,
     each_view: Annotated[bool, typer.Option("--each-view", help="Also run HSIC on each view alone.")] = False,
     spoil: Annotated[
@@ -58,7 +60,7 @@ def quality(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="A JSON Lines file for labels and times. Runs stored in it are not repeated."),
+        typer.Option(help="A JSON Lines file for labels and times. Its runs are not repeated.", show_default="no file"),
     ] = None,
 ) -> None:
     """Quality of HSIC, HSIC.paper and scikit-learn's KMeans: mean ± standard deviation over seeds.
@@ -297,7 +299,10 @@ def speed(
     clusters: Annotated[str, typer.Option(help="Numbers of clusters, separated by commas.")] = "10,100,1000",
     methods: Annotated[
         str | None,
-        typer.Option(help="Some of HSIC, HSIC fast, KMeans, MiniBatchKMeans, faiss.Kmeans, separated by commas."),
+        typer.Option(
+            help="Some of HSIC, HSIC fast, KMeans, MiniBatchKMeans, faiss.Kmeans, separated by commas.",
+            show_default="all",
+        ),
     ] = None,
     rows: Annotated[
         str | None, typer.Option(help="Numbers of rows, separated by commas.", show_default="all rows")
@@ -305,7 +310,9 @@ def speed(
     repeats: Repeats = 2,
     cap: Annotated[float, typer.Option(min=1, help="Time limit of a method in seconds.")] = 600,
     threads: BenchThreads = None,
-    out: Annotated[Path | None, typer.Option(help="A folder for speed.json and the plots.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for speed.json and the plots.", show_default="no files")
+    ] = None,
 ) -> None:
     """Speed of HSIC, KMeans(n_init=1) and MiniBatchKMeans of scikit-learn, and faiss.Kmeans, each in its own process.
 
@@ -364,7 +371,10 @@ def search(
         bool, typer.Option("--hashes", help="Also run faiss.IndexBinaryMultiHash within the radius.")
     ] = False,
     kept: Annotated[
-        Path | None, typer.Option("--codes", help="A .npy file that stores the synthetic codes for the next run.")
+        Path | None,
+        typer.Option(
+            "--codes", help="A .npy file that stores the synthetic codes for the next run.", show_default="no file"
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -502,7 +512,9 @@ def duplicates(
     ] = None,
     clusters: Annotated[int, typer.Option(min=1, help="Number of clusters.")] = 10,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads.", show_default="all cores")] = None,
-    out: Annotated[Path | None, typer.Option(help="A folder for raw counts (JSON) and the plot.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for raw counts (JSON) and the plot.", show_default="no files")
+    ] = None,
 ) -> None:
     """Plant copies of some images (resized, recompressed, slightly cropped) and count how many are found.
 

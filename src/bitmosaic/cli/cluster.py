@@ -92,7 +92,10 @@ def fit(
 def predict(
     run: RunFolder,
     src: Source,
-    out: Annotated[Path | None, typer.Option(help="Write predictions.csv and .parquet into this folder.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write predictions.csv and .parquet into this folder.", show_default="print them"),
+    ] = None,
     threads: Threads = None,
     strict: Strict = False,
     as_json: Json = False,

@@ -36,10 +36,10 @@ def explore(
     _require("explore", "starlette", "uvicorn", "plotly")
     from bitmosaic.explorer.api import Api
     from bitmosaic.explorer.server import make_app, serve
-    from bitmosaic.run.clusters import finished_run
+    from bitmosaic.run.folder import Run
 
     with progress_bars() as progress:
-        api = Api(finished_run(run), source)
+        api = Api(Run(run), source)
         api.thumbnails.prepare(progress)
     listener = _listen(host, port)
     names = _names(host)
@@ -84,11 +84,11 @@ def report(
 ) -> None:
     """Write the page as one HTML file to send by mail: it holds its images and needs no network."""
     from bitmosaic.explorer.report import write_report
-    from bitmosaic.run.clusters import finished_run
+    from bitmosaic.run.folder import Run
 
     _require("report", "jinja2")
     with progress_bars(resumes=False) as progress:
-        written = write_report(finished_run(run), out, max_mb * 1e6, progress, source)
+        written = write_report(Run(run), out, max_mb * 1e6, progress, source)
     say(
         f"{out}: {counted(written.clusters, 'cluster')}, {counted(written.images, 'image')} inside, "
         f"{written.n_bytes / 1e6:.1f} MB"
@@ -121,10 +121,11 @@ def export(
     index for faiss, or a folder of links to the images of each cluster.
     """
     from bitmosaic.pipeline import export as exports
-    from bitmosaic.run.clusters import clusters_now
+    from bitmosaic.run.clusters import Clusters, ImageFacts
+    from bitmosaic.run.folder import Run
 
     chosen = exports.kind_of(out, kind)  # before the run is read
-    clusters = clusters_now(run)
+    clusters = Clusters(ImageFacts.of(Run(run)))
     with progress_bars(resumes=False) as progress:
         made = exports.export(clusters, out, chosen.name, source, progress)
     if as_json:

@@ -12,7 +12,9 @@ RunFolder = Annotated[Path, typer.Argument(help="A run folder, made by cluster o
 Source = Annotated[
     str, typer.Argument(help="Images: a folder, a list (.txt), an archive (.tar.xz, .zip, …) or a .npy file.")
 ]
-Images = Annotated[Path | None, typer.Option(help="Where the images are now, if they have moved since the run.")]
+Images = Annotated[
+    Path | None, typer.Option(help="Where the images are now, if they have moved.", show_default="where they were")
+]
 
 
 def count_or_auto(text: str) -> int | str:
@@ -51,7 +53,8 @@ Memory = Annotated[
     str | None,
     typer.Option(
         help="Memory the fit may allocate, such as 512MB. The result does not depend on it. With a Dask cluster: "
-        "memory on this machine, not on the workers."
+        "memory on this machine, not on the workers.",
+        show_default="a quarter of the memory",
     ),
 ]
 Strict = Annotated[bool, typer.Option(help="Fail at the first unreadable image instead of skipping it.")]
@@ -61,11 +64,16 @@ Scheduler = Annotated[
         metavar="ADDRESS",
         help="Use the Dask cluster of this scheduler, such as tcp://host:8786. Its workers must see the same paths. "
         "The result does not depend on it.",
+        show_default="no cluster",
     ),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="Use this many Dask worker processes on this machine. The result does not depend on it."),
+    typer.Option(
+        min=1,
+        help="Use this many Dask worker processes on this machine. The result does not depend on it.",
+        show_default="no cluster",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -92,7 +100,10 @@ class ExtractionOptions:
         ),
     ] = True
     labels: Annotated[
-        str | None, typer.Option(metavar="folder", help="folder: the folder of an image is its true label.")
+        str | None,
+        typer.Option(
+            metavar="folder", help="folder: the folder of an image is its true label.", show_default="no labels"
+        ),
     ] = None
     max_side: Annotated[
         int | None,

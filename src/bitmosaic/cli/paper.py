@@ -12,13 +12,16 @@ RunsArgument = Annotated[
     Path, typer.Argument(help="The folder that `bench run` wrote, or one file in it.", show_default=False)
 ]
 OutOption = Annotated[
-    Path | None, typer.Option(help="Also write the table to this folder, as Markdown, CSV and LaTeX.")
+    Path | None,
+    typer.Option(help="Also write the table to this folder, as Markdown, CSV and LaTeX.", show_default="no files"),
 ]
 CpuOption = Annotated[
     bool, typer.Option("--cpu", help="CPU seconds instead of wall-clock seconds, for a busy machine.")
 ]
 FigureOption = Annotated[Path, typer.Option(help="A folder for the PNG and the SVG.")]
-Count = Annotated[int | None, typer.Option(min=1, help="Overrides the value in the file.")]
+Count = Annotated[
+    int | None, typer.Option(min=1, help="Overrides the value in the file.", show_default="as in the file")
+]
 
 
 def prepare(
@@ -37,9 +40,12 @@ def prepare(
         list[str] | None, typer.Option(help="Features of images, as in `extract`.", show_default="lbp, gist and hog")
     ] = None,
     classes: Annotated[
-        str | None, typer.Option(help="Number of random classes, or class names separated by commas.")
+        str | None,
+        typer.Option(help="Number of random classes, or class names separated by commas.", show_default="all"),
     ] = None,
-    per_class: Annotated[int | None, typer.Option(min=1, help="Number of random images per class.")] = None,
+    per_class: Annotated[
+        int | None, typer.Option(min=1, help="Number of random images per class.", show_default="all")
+    ] = None,
     at_least: Annotated[
         int | None,
         typer.Option(min=1, help="Leave out classes with fewer images.", show_default="1, for YouTube Faces 1201"),
@@ -80,7 +86,9 @@ def run(
         typer.Option(help="The folder that paths in the file are relative to.", show_default="the folder of the file"),
     ] = None,
     out: Annotated[Path, typer.Option(help="A folder for the runs.")] = Path("bench-runs"),
-    methods: Annotated[str | None, typer.Option(help="Run only these methods, separated by commas.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Run only these methods, separated by commas.", show_default="all")
+    ] = None,
     seeds: Count = None,
     threads: Count = None,
     jobs: Count = None,

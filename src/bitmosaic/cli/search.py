@@ -1,4 +1,4 @@
-"""Search the images of a run: search."""
+"""Search and curate the images of a run: search, duplicates, outliers, sample. Nothing is deleted."""
 
 import json
 from pathlib import Path
@@ -22,10 +22,19 @@ def search(
     k: Annotated[int | None, typer.Option("-k", min=1, help="Number of results per query.", show_default="20")] = None,
     radius: Annotated[
         int | None,
-        typer.Option(min=0, metavar="BITS", help="Find all images within this Hamming distance, instead of -k."),
+        typer.Option(
+            min=0,
+            metavar="BITS",
+            help="Find all images within this Hamming distance, instead of -k.",
+            show_default="no radius",
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write a table: FILE.csv or FILE.parquet.")] = None,
-    sheet: Annotated[Path | None, typer.Option(help="Draw the queries and results: FILE.png or FILE.jpg.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write a table: FILE.csv or FILE.parquet.", show_default="print it")
+    ] = None,
+    sheet: Annotated[
+        Path | None, typer.Option(help="Draw the queries and results: FILE.png or FILE.jpg.", show_default="no sheet")
+    ] = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
@@ -34,47 +43,26 @@ def search(
     The search is exact. An image given by its path in the run is not among its own results.
     """
     from bitmosaic.errors import ParameterError
-    from bitmosaic.io.files import result_file
-    from bitmosaic.io.paths import check_output
     from bitmosaic.pipeline import searching
+    from bitmosaic.pipeline.curation import TABLES, check_outputs, save_sheet
     from bitmosaic.run.folder import Run
-    from bitmosaic.run.tables import TABLE_WRITERS
+    from bitmosaic.run.tables import save_table
 
     if k is not None and radius is not None:
         raise ParameterError("Give either -k or --radius, not both.")
-    kind = _kind("--out", out, TABLE_WRITERS)
-    sheet_kind = _kind("--sheet", sheet, {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG"})
-    for place in (out, sheet):
-        if place is not None:
-            check_output(place, run)
+    check_outputs(run, out, sheet, TABLES, links=False)
     with progress_bars(resumes=False) as progress:
         found = searching.search(Run(run), what, k or searching.K, radius, n_threads=threads, progress=progress)
         table = found.table()
         if out is not None:
-            with result_file(out) as file:
-                TABLE_WRITERS[kind](file, table)
+            save_table(out, table)
         if sheet is not None:
-            drawn = found.sheet(progress)
-            with result_file(sheet) as file:
-                drawn.save(file, "PNG" if sheet_kind == "png" else "JPEG")
+            save_sheet(found.sheet(progress), sheet)
     _print(found, table, as_json, out is not None)
-    for written in (out, sheet):
-        if written is not None and not as_json:
-            say(f"Wrote {written}")
+    if not as_json:
+        _print_written(out, sheet, None)
     for path, cause in found.queries.skipped:
         say(f"skipped {path}: {cause}", fg="yellow", err=True)
-
-
-def _kind(option: str, path: Path | None, kinds: dict[str, Any]) -> str:
-    """The suffix of a path, checked against the writable ones."""
-    from bitmosaic.errors import ParameterError
-
-    suffix = "" if path is None else path.suffix.lower().removeprefix(".")
-    if path is not None and suffix not in kinds:
-        raise ParameterError(
-            f"{option} takes a file named {' or '.join(f'*.{kind}' for kind in kinds)}; got {path.name}."
-        )
-    return suffix
 
 
 def _print(found: Any, table: dict[str, Any], as_json: bool, written: bool) -> None:
@@ -102,11 +90,12 @@ def _print(found: Any, table: dict[str, Any], as_json: bool, written: bool) -> N
             say(f"{line['distance']:5}  {cluster:<7}  {line['path']}")
 
 
-# ---- Curate the images of a run: duplicates, outliers, sample. They write lists, links and sheets, and delete
-# nothing.
+# ---- curate
 
 
-Sheet = Annotated[Path | None, typer.Option(help="Draw a contact sheet: FILE.png.")]
+Sheet = Annotated[
+    Path | None, typer.Option(help="Draw a contact sheet: FILE.png or FILE.jpg.", show_default="no sheet")
+]
 MAX_GROUPS, MAX_COPIES = 10, 4  # printed lines without --out
 
 
@@ -131,7 +120,10 @@ def duplicates(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="FILE.csv, FILE.parquet, or a new folder with a folder of links per group.")
+        Path | None,
+        typer.Option(
+            help="FILE.csv, FILE.parquet, or a new folder with a folder of links per group.", show_default="print them"
+        ),
     ] = None,
     sheet: Sheet = None,
     source: Images = None,
@@ -145,17 +137,17 @@ def duplicates(
     """
     from dataclasses import asdict
 
-    from bitmosaic.pipeline.curation import SUFFIXES, check_outputs
+    from bitmosaic.pipeline.curation import TABLES, check_outputs
     from bitmosaic.pipeline.duplicates import draw_duplicates, find_duplicates, write_duplicates
-    from bitmosaic.run.clusters import finished_run
+    from bitmosaic.run.folder import Run
 
-    check_outputs(run, out, sheet, SUFFIXES)
-    whole = finished_run(run)
+    check_outputs(run, out, sheet, TABLES)
+    opened = Run(run)
     with progress_bars(resumes=False) as progress:
-        found = find_duplicates(whole, radius, by, source, threads, progress)
-        made = write_duplicates(whole, found, out, source, progress) if out else None
+        found = find_duplicates(opened, radius, by, source, threads, progress)
+        made = write_duplicates(opened, found, out, source, progress) if out else None
         if sheet:
-            draw_duplicates(whole, found, sheet, source, progress)
+            draw_duplicates(opened, found, sheet, source, progress)
     if as_json:
         groups = [[asdict(copy) for copy in group] for group in found.groups]
         facts = {"by": found.way, "radius": found.radius, "groups": groups}
@@ -191,7 +183,9 @@ def outliers(
     n: Annotated[int, typer.Option("-n", min=1, help="Number of images.")] = 100,
     out: Annotated[
         Path | None,
-        typer.Option(help="FILE.csv, FILE.parquet, FILE.txt (paths), or a new folder for links."),
+        typer.Option(
+            help="FILE.csv, FILE.parquet, FILE.txt (paths), or a new folder for links.", show_default="print them"
+        ),
     ] = None,
     sheet: Sheet = None,
     source: Images = None,
@@ -199,10 +193,9 @@ def outliers(
 ) -> None:
     """List the images farthest from their cluster center. Clusters are those edited in the explorer."""
     from bitmosaic.pipeline import curation as curate
-    from bitmosaic.run.clusters import finished_run
 
-    curate.check_outputs(run, out, sheet, (*curate.SUFFIXES, curate.LIST))
-    chosen = curate.find_outliers(finished_run(run), n)
+    curate.check_outputs(run, out, sheet, (*curate.TABLES, curate.LIST))
+    chosen = curate.find_outliers(run, n)
     with progress_bars(resumes=False) as progress:
         made = curate.write_chosen(chosen, out, source, progress) if out else None
         if sheet:
@@ -215,7 +208,9 @@ def sample(
     n: Annotated[int, typer.Option("-n", min=1, help="Number of images.")] = 1000,
     out: Annotated[
         Path | None,
-        typer.Option(help="FILE.txt (paths), FILE.csv, FILE.parquet, or a new folder for links."),
+        typer.Option(
+            help="FILE.txt (paths), FILE.csv, FILE.parquet, or a new folder for links.", show_default="print them"
+        ),
     ] = None,
     sheet: Sheet = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed. The same seed gives the same sample.")] = 0,
@@ -229,10 +224,9 @@ def sample(
     of each cluster, then the second of each, and so on: the first n lines are a sample of n images.
     """
     from bitmosaic.pipeline import curation as curate
-    from bitmosaic.run.clusters import finished_run
 
-    curate.check_outputs(run, out, sheet, (*curate.SUFFIXES, curate.LIST))
-    chosen = curate.draw_sample(finished_run(run), n, seed, threads)
+    curate.check_outputs(run, out, sheet, (*curate.TABLES, curate.LIST))
+    chosen = curate.draw_sample(run, n, seed, threads)
     with progress_bars(resumes=False) as progress:
         made = curate.write_chosen(chosen, out, source, progress) if out else None
         if sheet:

@@ -120,9 +120,7 @@ def _quantized(places):
 def stored_map(run: Run) -> MapPoints | None:
     """The map stored in the run, if it is complete and was made from these codes."""
     arrays = cache.load(run, NAME, MapPoints._fields)
-    if arrays is None or any(array.shape != arrays[0].shape for array in arrays):
-        return None
-    return MapPoints(*arrays)
+    return None if arrays is None else MapPoints(*arrays)
 
 
 def store_map(run: Run, points: MapPoints) -> None:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bitmosaic.errors import ExportError, MissingExtraError, ParameterError
+from bitmosaic.errors import MissingExtraError, ParameterError
+from bitmosaic.estimators.estimate import in_time
 from bitmosaic.explorer.api import Api, Job
 from bitmosaic.images import Progress, display_path, quiet
 from bitmosaic.io.files import result_file
@@ -81,11 +82,8 @@ def write_report(
             )
         facts = content.of(Plan.within(room, content))
         html = template.render(facts).encode()
-    try:
-        with result_file(path) as file:
-            file.write(html)
-    except OSError as error:
-        raise ExportError(f"{path} cannot be written: {error.strerror or error}.") from error
+    with result_file(path) as file:
+        file.write(html)
     return Report(len(html), len(facts["inside"]), len(facts["clusters"]))
 
 
@@ -228,7 +226,7 @@ class Content:
         labels = None
         if images.classes is not None and images.class_of is not None:
             classes, label_of = by_size(images.class_of[rows])
-            data["labels"] = [readable(images.classes[i]) for i in classes]
+            data["labels"] = [readable(images.classes[i]) if i >= 0 else "no label" for i in classes]
             data["label_of"] = indices(label_of)
             labels = legend([{"number": None, "title": title} for title in data["labels"]], label_of)
         return {
@@ -297,16 +295,6 @@ def indices(values: np.ndarray) -> str:
 # ---- the template
 
 
-def clock(seconds: float) -> str:
-    """A duration such as 12.0 s, 3 min 05 s or 2 h 07 min."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
 def report_template() -> Any:
     try:
         import jinja2
@@ -317,7 +305,7 @@ def report_template() -> Any:
     )
     environment.filters |= {
         "bits": bits,
-        "clock": clock,
+        "duration": in_time,
         "counted": lambda number, one: f"{number:,} {one}{'' if number == 1 else 's'}",
         "drawn": _drawn_histogram,
         "file_name": lambda path: readable(path.rpartition("/")[2], 60),

@@ -95,7 +95,7 @@ def make_app(api: Api, names: tuple[str, ...] = ()) -> Starlette:
         if kind not in TABLES:
             return JSONResponse({"error": f"Unknown table format {kind!r:.40}. Use csv or parquet."}, 404)
         name = {"Content-Disposition": f'attachment; filename="clusters.{kind}"'}
-        return _answer(lambda: Response(_table_bytes(api.clusters, kind), media_type=TABLES[kind], headers=name))
+        return _answer(lambda: Response(_table_bytes(api.clusters, f".{kind}"), media_type=TABLES[kind], headers=name))
 
     async def thumbnail(request: Request) -> Response:
         row, content = request.path_params["row"], None
@@ -201,9 +201,9 @@ def _edit_and_version(body: bytes) -> tuple[Any, int]:
 # ---- responses
 
 
-def _table_bytes(clusters: Clusters, kind: str) -> bytes:
+def _table_bytes(clusters: Clusters, suffix: str) -> bytes:
     file = io.BytesIO()
-    TABLE_WRITERS[kind](file, table_of(clusters))
+    TABLE_WRITERS[suffix](file, table_of(clusters))
     return file.getvalue()
 
 

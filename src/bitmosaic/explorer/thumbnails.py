@@ -2,7 +2,7 @@
 
 An image of a folder, a list, a plain archive or an array is read on first request. A compressed archive can only be
 read from its start, so `prepare` makes all thumbnails of it in one pass. The database is only a cache: one that cannot
-be opened, has another schema or has a leftover journal is deleted and created again.
+be opened or has another schema is deleted and created again.
 """
 
 import io
@@ -25,7 +25,6 @@ FILE = "thumbnails.sqlite"
 SIDE, LARGE_SIDE = 128, 1600  # pixels
 BATCH = 1024  # rows per query and per transaction
 LOCK_TIMEOUT = 0.1  # seconds, while another explorer writes
-MAX_VALUE_BYTES = 2**24  # of a value in the database; a thumbnail has a few thousand
 SCHEMA = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT)",
     "CREATE TABLE thumbnails (row INTEGER PRIMARY KEY, width INTEGER, height INTEGER, jpeg BLOB)",
@@ -47,13 +46,12 @@ class Thumbnails:
 
     def made(self, row: int) -> bytes | None:
         """The thumbnail, if it is in the cache."""
-        found = self._query("SELECT jpeg FROM thumbnails WHERE row = ? AND typeof(jpeg) = 'blob'", (row,))
-        return found[0][0] if found and _is_small(found[0][0]) else None
+        found = self._query("SELECT jpeg FROM thumbnails WHERE row = ?", (row,))
+        return found[0][0] if found else None
 
     def size(self, row: int) -> tuple[int, int] | None:
         """Width and height of the original image, if its thumbnail is in the cache."""
-        integers = "typeof(width) = 'integer' AND typeof(height) = 'integer'"
-        found = self._query(f"SELECT width, height FROM thumbnails WHERE row = ? AND {integers}", (row,))
+        found = self._query("SELECT width, height FROM thumbnails WHERE row = ?", (row,))
         return found[0] if found else None
 
     def many(self, rows: Iterable[int], progress: Progress = quiet) -> dict[int, bytes]:
@@ -62,9 +60,7 @@ class Thumbnails:
         found: dict[int, bytes] = {}
         for start in range(0, len(wanted), BATCH):
             part = wanted[start : start + BATCH]
-            condition = f"row IN ({','.join('?' * len(part))}) AND typeof(jpeg) = 'blob'"
-            cached = self._query(f"SELECT row, jpeg FROM thumbnails WHERE {condition}", part)
-            found |= {row: jpeg for row, jpeg in cached if _is_small(jpeg)}
+            found |= self._query(f"SELECT row, jpeg FROM thumbnails WHERE row IN ({','.join('?' * len(part))})", part)
         for row, _, _, jpeg in self._make([row for row in wanted if row not in found], progress):
             found[row] = jpeg
         return found
@@ -143,11 +139,8 @@ class Thumbnails:
 
 def _connect(path: Path | str) -> sqlite3.Connection:
     """Open the database; raises DatabaseError for another schema, which may hold views or triggers."""
-    if isinstance(path, Path) and path.with_name(f"{path.name}-journal").exists():
-        raise sqlite3.DatabaseError("leftover journal of a killed process")
     file = sqlite3.connect(path, LOCK_TIMEOUT, check_same_thread=False)
     try:
-        file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         found = {sql for (sql,) in file.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
         if found - {*SCHEMA}:
             raise sqlite3.DatabaseError("another schema")
@@ -158,15 +151,6 @@ def _connect(path: Path | str) -> sqlite3.Connection:
         file.close()
         raise
     return file
-
-
-def _is_small(jpeg: bytes) -> bool:
-    """Whether this is a JPEG of thumbnail size. A run folder from elsewhere may contain anything."""
-    try:
-        with Image.open(io.BytesIO(jpeg), formats=["JPEG"]) as image:
-            return max(image.size) <= SIDE
-    except Exception:  # Pillow raises many types for bad files
-        return False
 
 
 def _jpeg(image: np.ndarray, side: int) -> tuple[int, int, bytes]:

@@ -29,14 +29,13 @@ from bitmosaic.errors import InvalidDataError
 from bitmosaic.estimators.dask.views import dask_views
 from bitmosaic.estimators.estimate import Estimate
 from bitmosaic.estimators.hsic import HSIC
-from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.images import Progress, quiet
 from bitmosaic.io.files import copy_whole, locked, remove_unfinished, write_whole, writing
 from bitmosaic.io.paths import as_path, check_output, refuse_special
 from bitmosaic.pipeline.adding import Added, add
 from bitmosaic.pipeline.curation import draw_sample, find_outliers
 from bitmosaic.pipeline.duplicates import find_duplicates
-from bitmosaic.pipeline.encoding import encode_images, run_views
+from bitmosaic.pipeline.encoding import encode_images
 from bitmosaic.pipeline.extraction import (
     DEFAULT_VIEWS,
     SKIPPED,
@@ -52,7 +51,7 @@ from bitmosaic.pipeline.searching import search
 from bitmosaic.pipeline.stages import fit_model, fit_stage, sheets_stage, tables_stage
 from bitmosaic.run.folder import AnyRun, Run, as_run
 from bitmosaic.run.images import RunImages
-from bitmosaic.run.labels import true_labels
+from bitmosaic.run.labels import scores_of, true_labels
 from bitmosaic.run.tables import image_table, table_names, write_tables
 from bitmosaic.solver.n_clusters import ClusterCounts
 from bitmosaic.solver.train import memory_needs
@@ -82,7 +81,6 @@ __all__ = [
     "quiet",
     "read_views",
     "refit",
-    "run_views",
     "search",
 ]
 
@@ -124,12 +122,12 @@ def cluster(
     with Run.at_work(folder, as_json(job.recipe | {"clusters": n_clusters, "seed": seed})) as run:
         if not run.complete:
             start = time.perf_counter()
-            table = _extract(job, client, progress)
+            features = _extract(job, client, progress)
             copy_whole(job.out / SKIPPED, run.folder / SKIPPED)
             if not run.done("extract"):
                 with run.stage("extract", start) as facts:
-                    facts |= {"images": table.n_rows, "skipped": len(job.source) - table.n_rows}
-            _cluster_views(run, table, RunImages(run, job.source), model, progress, client)
+                    facts |= {"images": features.n_rows, "skipped": len(job.source) - features.n_rows}
+            _cluster_views(run, features, RunImages(run, job.source), model, progress, client)
     if strict and run.manifest.skipped:
         raise InvalidDataError(
             f"With strict, every image must be readable; {run.manifest.skipped} of this run are not. "
@@ -173,18 +171,18 @@ def fit(
     With the `client` of a Dask cluster, its workers read the views, by the same path, and do the work.
     """
     where = find_views(views_folder)
-    table = read_views(where)
+    views = read_views(where)
     model = HSIC(n_clusters, memory_limit=memory_limit, n_threads=n_threads, random_state=seed)
-    _check_model(model, table.n_rows, table.widths, client)
-    shape = [table.n_rows, *table.widths]
+    _check_model(model, views.n_rows, views.widths, client)
+    shape = [views.n_rows, *views.widths]
     made_of = {"views_folder": str(where), "shape": shape, "fingerprint": views_signature(where)}
     arguments = made_of | {"clusters": n_clusters, "seed": seed}
     with Run.at_work(out, arguments) as run:
         if not run.complete:
             if not run.done("extract"):
                 with run.stage("extract") as facts:
-                    facts |= {"images": table.n_rows, "views_folder": str(where)}
-            _cluster_views(run, table, RunImages(run, None, progress), model, progress, client)
+                    facts |= {"images": views.n_rows, "views_folder": str(where)}
+            _cluster_views(run, views, RunImages(run, None, progress), model, progress, client)
     return run
 
 
@@ -197,9 +195,9 @@ def plan(
     n_threads: int | None = None,
 ) -> Estimate:
     """Estimate the time, memory and disk that `fit` will need, from a calibration of a few seconds."""
-    table = read_views(find_views(views_folder))
+    views = read_views(find_views(views_folder))
     model = HSIC(n_clusters, preset=preset, memory_limit=memory_limit, n_threads=n_threads)
-    return model.estimate(table.n_rows, dict(zip(table.names, table.widths, strict=True)))
+    return model.estimate(views.n_rows, dict(zip(views.names, views.widths, strict=True)))
 
 
 def find_views(path: Any) -> Path:
@@ -220,18 +218,18 @@ def _extract(job: Extraction, client: "Client | None", progress: Progress) -> Vi
 
 
 def _cluster_views(
-    run: Run, table: Views, images: RunImages, model: HSIC, progress: Progress, client: "Client | None"
+    run: Run, views: Views, images: RunImages, model: HSIC, progress: Progress, client: "Client | None"
 ) -> None:
     """The stages after the extraction."""
 
     def fitted() -> tuple[HSIC, ClusterCounts | None]:
-        views = table if client is None else dask_views(run.views_folder)
-        fit_model(run, model, views, progress, keep_checkpoint=client is None)
+        to_fit = views if client is None else dask_views(run.views_folder)
+        fit_model(run, model, to_fit, progress, keep_checkpoint=client is None)
         return model, model.cluster_counts_
 
     fit_stage(run, fitted)
-    tables_stage(run, table)
-    sheets_stage(run, table, images, progress)
+    tables_stage(run, views)
+    sheets_stage(run, views, images, progress)
 
 
 # ---- use a run
@@ -259,14 +257,12 @@ def predict(
     if (out / "manifest.json").exists():
         raise InvalidDataError(f"Predictions go into a folder without a run or views; {out} has some. Choose another.")
     check_output(out, run.folder, is_folder=True)
-    names = (*table_names(PREDICTIONS), SKIPPED)
-    for name in names:
-        refuse_special(out / name)
     with locked(out):
         remove_unfinished(out, below=False)
         table, skipped = _predict(run, src, n_threads, strict, progress)
         with writing(out):  # if this is interrupted, no old table may remain beside a new one
-            for name in names:
+            for name in (*table_names(PREDICTIONS), SKIPPED):
+                refuse_special(out / name)
                 (out / name).unlink(missing_ok=True)
         write_tables(out, table, PREDICTIONS)
         write_whole(out / SKIPPED, skipped_csv(skipped))
@@ -290,4 +286,4 @@ def evaluate(run: AnyRun, labels: Any = "folder") -> dict[str, float]:
     `labels`: "folder", a CSV with the columns path and label, a .npy in row order, or an array or list in row order.
     """
     run = as_run(run)
-    return clustering_scores(true_labels(run, labels), run.column("labels"))
+    return scores_of(true_labels(run, labels), run.column("labels"))

@@ -4,11 +4,10 @@ The files of the run are not rewritten. Each addition is a folder of its own (se
 hidden work folder and renamed when it is complete.
 """
 
-import csv
 import os
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from scipy.stats import betabinom
 
 from bitmosaic import __version__
-from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, ViewMismatchError
+from bitmosaic.errors import ViewMismatchError
 from bitmosaic.estimators.hsic import AUTO_TRAIN_SIZE
 from bitmosaic.images import Progress, display_path, quiet
 from bitmosaic.images.hashes import KnownImages
@@ -32,21 +31,18 @@ from bitmosaic.io.files import (
 )
 from bitmosaic.io.read import is_manifest
 from bitmosaic.io.threads import available_threads
-from bitmosaic.pipeline.encoding import run_recipe
+from bitmosaic.pipeline.encoding import extraction_options
 from bitmosaic.pipeline.extraction import (
     KNOWN,
     SKIPPED,
     Extraction,
-    ExtractOptions,
-    ViewSpec,
     count_rows,
-    finished,
     pairs_csv,
     skipped_csv,
 )
 from bitmosaic.run.additions import FOLDER, addition_name
 from bitmosaic.run.folder import AnyRun, Run, as_run
-from bitmosaic.run.manifest import AdditionManifest
+from bitmosaic.run.manifest import STAGES, AdditionManifest
 from bitmosaic.run.tables import image_table, write_column, write_tables
 from bitmosaic.solver.clustering import Majority
 from bitmosaic.solver.model import nearest_two
@@ -88,11 +84,7 @@ def add(
     each center to the majority of all codes ever assigned to it; images keep their clusters.
     """
     run = as_run(run)
-    if not run.complete:
-        raise InvalidDataError(
-            f"Images are added to a finished run, but {run.folder} was interrupted. "
-            "Run the command that began it again to finish it."
-        )
+    run.require(STAGES[-1])
     with locked(run.folder / FOLDER):  # one addition at a time; clusters can still be edited
         return _add(Run(run.folder), src, update, n_threads, strict, progress)
 
@@ -152,72 +144,35 @@ class _New:
 
 
 def _new_images(run: Run, src: Any, work: Path, n_threads: int | None, strict: bool, progress: Progress) -> _New:
-    recipe = run_recipe(run)
-    specs, after = [ViewSpec.from_recipe(view) for view in recipe["views"]], len(run.additions)
-    options = ExtractOptions(specs, True, recipe.get("labels"), recipe["max_side"], n_threads, strict)
-    job = Extraction.prepare(src, work / "views", options, progress, after)
-    known = _Known(run)
+    options = extraction_options(run, n_threads, strict)
+    job = Extraction.prepare(src, work / "views", options, progress, after=len(run.additions))
+    known, recognises = _known_images(run)
 
     def new(views: Views | None, n_known: int, n_skipped: int) -> _New:
-        return _New(views, n_known, n_skipped, job.recipe["source"], job.recipe["fingerprint"], known.of_base)
+        return _New(views, n_known, n_skipped, job.recipe["source"], job.recipe["fingerprint"], recognises)
 
-    if job.out.exists() and not _is_complete(job):
-        with writing(job.out):
+    if not (job.out / RECIPE).exists() or read_recipe(job.out / RECIPE) != job.recipe:
+        with writing(job.out):  # of an interrupted addition of other images
             remove(job.out)
     if not job.out.exists():
-        with job.working() as folder:
-            made = job.extract(folder, partial(job.batches, known=known.images), progress, known.images)
+        with locked(job.work_folder):
+            made = job.extract(partial(job.batches, known=known), progress, known)
             if made.whole is None:
                 return new(None, len(made.known or ()), len(made.skipped))
             job.publish(made)
     with writing(job.work_folder):  # if it remained, it would be published with the addition
         remove(job.work_folder)
-    return new(read_views(job.out), _n_lines(job.out / KNOWN), _n_lines(job.out / SKIPPED))
+    return new(read_views(job.out), count_rows(job.out / KNOWN), count_rows(job.out / SKIPPED))
 
 
-def _is_complete(job: Extraction) -> bool:
-    """Whether an interrupted attempt has left all features of these images, undamaged."""
-    try:
-        counts = read_views(job.out).n_rows, _n_lines(job.out / KNOWN), _n_lines(job.out / SKIPPED)
-        read_content_hashes(job.out)
-        return finished(job.out) == job.recipe and sum(counts) == len(job.source)
-    except BitmosaicError:
-        return False
-
-
-def _n_lines(path: Path) -> int:
-    """The number of rows of a CSV below its head."""
-    try:
-        return count_rows(path)
-    except (OSError, ValueError, csv.Error) as error:
-        raise FileFormatError(f"{path} cannot be read ({error}). Remove it, and try again.") from error
-
-
-class _Known:
-    """The images of a run by their content hashes, where these were kept."""
-
-    def __init__(self, run: Run):
-        self.run = run
-        sections = [(run.views_folder, run.manifest.images)]
-        sections += [(addition.views_folder, addition.n_rows) for addition in run.additions]
-        parts, start = [], 0
-        for number, (folder, n_rows) in enumerate(sections):
-            hashes = read_content_hashes(folder)
-            if hashes is not None:
-                if len(hashes) != n_rows:
-                    raise FileFormatError(
-                        f"{folder} has {len(hashes)} content hashes, expected {n_rows} (one per image). "
-                        "Copy the run again from where it was made."
-                    )
-                parts.append((start, hashes))
-            if number == 0:
-                self.of_base = hashes is not None
-            start += n_rows
-        self.images = KnownImages(parts, lambda row: self._paths[row])
-
-    @cached_property
-    def _paths(self) -> tuple[str, ...]:
-        return self.run.paths
+def _known_images(run: Run) -> tuple[KnownImages, bool]:
+    """The images of a run by their content hashes, and whether the first images of the run have hashes."""
+    sections = [(run.views_folder, run.manifest.images)]
+    sections += [(addition.views_folder, addition.n_rows) for addition in run.additions]
+    found = [read_content_hashes(folder) for folder, _ in sections]
+    starts = np.cumsum([0, *(n_rows for _, n_rows in sections)]).tolist()
+    parts = [(start, hashes) for start, hashes in zip(starts, found, strict=False) if hashes is not None]
+    return KnownImages(parts, lambda row: run.paths[row]), found[0] is not None
 
 
 # ---- views
@@ -240,7 +195,7 @@ def _is_views(run: Run, src: Any) -> bool:
 def _new_views(run: Run, src: Any, work: Path, n_threads: int | None, strict: bool, progress: Progress) -> _New:
     path = Path(os.path.realpath(src)) if isinstance(src, str | os.PathLike) else None
     views = _checked(run, as_views(src), path)
-    known = _Known(run)
+    known, of_base = _known_images(run)
     signature = None if path is None else views_signature(path)
     source = "features in memory" if path is None else display_path(str(path))
     new, same = np.arange(views.n_rows), list[tuple[str, str]]()
@@ -250,10 +205,10 @@ def _new_views(run: Run, src: Any, work: Path, n_threads: int | None, strict: bo
     before = [place for place, other in made_of.items() if other == signature]
     hashes = read_content_hashes(path) if path is not None else None
     if hashes is not None:
-        new, same = known.images.sort_out(hashes, _names(views))
+        new, same = known.sort_out(hashes, _names(views))
     elif signature is not None and before:
         new, same = new[:0], [(name, before[0]) for name in _names(views)]
-    recognises = known.of_base and hashes is not None
+    recognises = of_base and hashes is not None
     if not len(new):
         return _New(None, len(same), 0, source, signature, recognises)
     out = work / "views"
@@ -284,8 +239,11 @@ def _checked(run: Run, views: Views, path: Path | None) -> Views:
     ours = run.views_folder / RECIPE
     theirs = None if path is None else path / RECIPE
     if theirs is not None and theirs.is_file() and ours.is_file():
-        old, new = read_recipe(ours), read_recipe(theirs)
-        if (old["views"], old["max_side"]) != (new["views"], new["max_side"]):
+        about = ("source", "pictures", "fingerprint", "labels", "after")  # not about the features of an image
+        old, new = (
+            {key: value for key, value in read_recipe(path).items() if key not in about} for path in (ours, theirs)
+        )
+        if old != new:
             raise ViewMismatchError(
                 f"Added views must be made like the run's views; {path} was made with other options. "
                 "Add the images instead: the run stores how its features were made."

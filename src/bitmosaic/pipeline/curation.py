@@ -13,15 +13,16 @@ from bitmosaic.images import Progress, quiet
 from bitmosaic.io.files import result_file
 from bitmosaic.io.paths import check_output
 from bitmosaic.io.threads import available_threads
-from bitmosaic.pipeline.export.formats import SUFFIXES, save_table
 from bitmosaic.pipeline.export.kind import Exported
 from bitmosaic.pipeline.export.links import short_names, write_links
 from bitmosaic.run.clusters import Clusters, ImageFacts
-from bitmosaic.run.folder import AnyRun, Run, as_run
+from bitmosaic.run.folder import AnyRun, as_run
 from bitmosaic.run.images import RunImages
 from bitmosaic.run.sheets import TILE, contact_sheet, overview
+from bitmosaic.run.tables import TABLE_WRITERS, save_table
 
-LIST = ".txt"
+TABLES, LIST = tuple(TABLE_WRITERS), ".txt"
+SHEETS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 MOST_ON_SHEET, COLUMNS = 60, 12  # rows, and images per row
 
 
@@ -72,10 +73,10 @@ def draw_sample(run: AnyRun, n: int = 1000, seed: int = 0, n_threads: int | None
 def write_chosen(chosen: Chosen, out: Path, source: Any = None, progress: Progress = quiet) -> Exported | None:
     """Write a table, a list of paths for other commands, or a folder of links in the order of the rows."""
     run = chosen.clusters.facts.run
-    if is_file(out, SUFFIXES):
-        save_table(chosen.table(), out)
+    if out.suffix.lower() in TABLES:
+        save_table(out, chosen.table())
         return None
-    if is_file(out, (LIST,)):
+    if out.suffix.lower() == LIST:
         images = RunImages(run, source, progress)
         lines = [images.place(row) or run.paths[row] for row in chosen.rows.tolist()]
         end = list_end(lines)
@@ -103,7 +104,7 @@ def list_end(paths: Iterable[str]) -> str:
 def draw_outliers(chosen: Chosen, sheet: Path, source: Any = None, progress: Progress = quiet) -> None:
     rows = chosen.rows[: MOST_ON_SHEET * COLUMNS].tolist()
     run = chosen.clusters.facts.run
-    images = images_to_draw(run, source, progress).thumbnails(rows, TILE, progress)
+    images = RunImages(run, source, progress).required("A sheet").thumbnails(rows, TILE, progress)
     title = f"{len(chosen.rows):,} outliers of {len(chosen.clusters.labels):,} images"
     subtitle = "the farthest from its cluster center first"
     save_sheet(contact_sheet(title, subtitle, [images[row] for row in rows if row in images], []), sheet)
@@ -116,7 +117,8 @@ def draw_chosen(chosen: Chosen, sheet: Path, source: Any = None, progress: Progr
     lines_of = {number: chosen.rows[numbers == number] for number in clusters.numbers if (numbers == number).any()}
     shown = dict(list(lines_of.items())[:MOST_ON_SHEET])
     wanted = [row for rows in shown.values() for row in rows[:COLUMNS].tolist()]
-    images = images_to_draw(clusters.facts.run, source, progress).thumbnails(wanted, TILE, progress)
+    found = RunImages(clusters.facts.run, source, progress).required("A sheet")
+    images = found.thumbnails(wanted, TILE, progress)
     lines = [
         (
             clusters.title(number),
@@ -131,40 +133,31 @@ def draw_chosen(chosen: Chosen, sheet: Path, source: Any = None, progress: Progr
 # ---- shared with duplicates
 
 
-def check_outputs(run_folder: Path, out: Path | None, sheet: Path | None, files: tuple[str, ...]) -> None:
-    """Check the outputs before the work: the suffix of a file, its folder, a folder that is not empty."""
-    if sheet is not None and sheet.suffix.lower() != ".png":
-        raise ParameterError(f"--sheet must be a .png file; got {sheet.name}.")
-    kinds = f"{', '.join(files)}, or a new folder for links"
-    if out is not None and is_file(out, files):
-        if out.is_dir():
-            raise ParameterError(f"--out must be {kinds}; {out} is a folder with the name of a file.")
-    elif out is not None:
-        if out.suffix and not out.is_dir():
-            raise ParameterError(f"--out must be {kinds}; got {out.name}.")
-        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+def check_outputs(
+    run_folder: Path, out: Path | None, sheet: Path | None, suffixes: tuple[str, ...], links: bool = True
+) -> None:
+    """Check the outputs before the work. `out` is a file with one of the suffixes or, with `links`, a new folder."""
+    is_folder = links and out is not None and out.suffix.lower() not in suffixes and (out.is_dir() or not out.suffix)
+    for file in (None if is_folder else out, sheet):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise MissingFileError(f"The folder {file.parent} does not exist. Create it, or choose another place.")
+    if sheet is not None:
+        check_output(sheet, run_folder)
+        if sheet.suffix.lower() not in SHEETS:
+            raise ParameterError(f"--sheet must be a file named {_listed(SHEETS)}; got {sheet.name}.")
+    if out is not None:
+        check_output(out, run_folder, is_folder)
+        if not is_folder and out.suffix.lower() not in suffixes:
+            folder = ", or a new folder for links" if links else ""
+            raise ParameterError(f"--out must be a file named {_listed(suffixes)}{folder}; got {out.name}.")
+        if is_folder and out.exists() and not (out.is_dir() and not any(out.iterdir())):
             raise InvalidDataError(f"Links go into a new or empty folder; {out} is not empty. Choose another.")
-    for path in (out, sheet):
-        if path is not None:
-            check_output(path, run_folder, is_folder=not is_file(path, (*files, ".png")))
-    for path in (out if out is not None and is_file(out, files) else None, sheet):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise MissingFileError(f"The folder {path.parent} does not exist. Create it, or choose another place.")
 
 
-def is_file(out: Path, files: tuple[str, ...]) -> bool:
-    return out.suffix.lower() in files
-
-
-def images_to_draw(run: Run, source: Any, progress: Progress) -> RunImages:
-    images = RunImages(run, source, progress)
-    if not images.available:
-        raise MissingFileError(
-            f"A sheet needs the images; those of {run.folder} were not found. Pass their folder: --source FOLDER."
-        )
-    return images
+def _listed(suffixes: Iterable[str]) -> str:
+    return " or ".join(f"*{suffix}" for suffix in suffixes)
 
 
 def save_sheet(sheet: Any, path: Path) -> None:
     with result_file(path) as file:
-        sheet.save(file, "PNG")
+        sheet.save(file, SHEETS[path.suffix.lower()])

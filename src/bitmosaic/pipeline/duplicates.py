@@ -29,14 +29,14 @@ from bitmosaic.hamming.pairs import (
 from bitmosaic.images import Progress, display_path, quiet
 from bitmosaic.images.hashes import BITS, DECODED_SIDE, perceptual_hash
 from bitmosaic.io.threads import available_threads, in_order, row_ranges, single_threaded_blas
-from bitmosaic.pipeline.curation import images_to_draw, is_file, save_sheet
-from bitmosaic.pipeline.export.formats import SUFFIXES, save_table
+from bitmosaic.pipeline.curation import TABLES, save_sheet
 from bitmosaic.pipeline.export.kind import Exported
 from bitmosaic.pipeline.export.links import short_names, write_links
 from bitmosaic.run import cache
 from bitmosaic.run.folder import AnyRun, Run, as_run
 from bitmosaic.run.images import RunImages
 from bitmosaic.run.sheets import TILE, group_sheet
+from bitmosaic.run.tables import save_table
 from bitmosaic.views import Rows, Views, exact_dtype, forget_pages, read_rows
 
 RADIUS = 12  # bits; on CIFAR-10 F1 is the best for resized and recompressed copies from 10 to 14
@@ -58,8 +58,6 @@ def copy_groups(
     take more than a minute or two, or give more than a million pairs.
     """
     n_bits = 8 * hashes.shape[1]
-    if not 0 <= radius < n_bits:
-        raise ParameterError(f"radius must be from 0 to {n_bits - 1} bits; got {radius}.")
     if len(hashes) < 2:
         return radius, []
     unique, first, owners = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
@@ -262,6 +260,7 @@ class Finder:
     """Finds duplicates in a run. Hashes and pairs are computed once, so that several radii can be tried."""
 
     def __init__(self, run: Run, source: Any = None, n_threads: int | None = None, progress: Progress = quiet):
+        run.require("tables")
         self.run, self.n_threads, self.progress = run, available_threads(n_threads), progress
         self.images = RunImages(run, source, progress)
         self.codes = np.ascontiguousarray(run.column("codes"))
@@ -340,8 +339,7 @@ def _stored(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
     if arrays is None:
         return None
     rows, hashes = arrays
-    whole = hashes.dtype == np.uint8 and hashes.shape == (len(rows), BITS // 8) and (np.diff(rows) > 0).all()
-    return (rows, hashes) if whole else None
+    return rows, hashes
 
 
 # ---- the image to keep
@@ -425,8 +423,8 @@ def write_duplicates(
     run: Run, found: Duplicates, out: Path, source: Any = None, progress: Progress = quiet
 ) -> Exported | None:
     """Write a table, or a folder of links for each group, the image to keep first: "1 keep …", "2 …"."""
-    if is_file(out, SUFFIXES):
-        save_table(found.table(), out)
+    if out.suffix.lower() in TABLES:
+        save_table(out, found.table())
         return None
     paths = [copy.path for group in found.groups for copy in group]
     names, width = iter(short_names(paths)), max(4, len(str(len(found.groups))))
@@ -443,7 +441,7 @@ def draw_duplicates(run: Run, found: Duplicates, sheet: Path, source: Any = None
     """Draw the first groups, the image to keep first and framed."""
     shown = found.groups[:MOST_GROUPS]
     rows = [copy.row for group in shown for copy in group[:MOST_COPIES]]
-    images = images_to_draw(run, source, progress).thumbnails(rows, TILE, progress)
+    images = RunImages(run, source, progress).required("A sheet").thumbnails(rows, TILE, progress)
     groups = []
     for number, group in enumerate(shown):
         far = max(copy.distance for copy in group)

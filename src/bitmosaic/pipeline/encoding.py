@@ -8,7 +8,7 @@ import numpy as np
 from bitmosaic.errors import InvalidDataError, MissingFileError
 from bitmosaic.features import extract
 from bitmosaic.images import ImageSource, Progress, display_path, open_images
-from bitmosaic.pipeline.extraction import BATCH, ViewSpec
+from bitmosaic.pipeline.extraction import BATCH, ExtractOptions
 from bitmosaic.run.folder import Run
 from bitmosaic.views.folder import RECIPE, read_recipe
 
@@ -30,17 +30,17 @@ class Encoded:
 
 def encode_images(run: Run, src: Any, stage: str, n_threads: int | None, strict: bool, progress: Progress) -> Encoded:
     """Encode new images with the run's extractors and model. `stage` names the progress bar."""
-    specs, max_side = run_views(run)
+    options = extraction_options(run, n_threads, strict)
     source = open_images(src, progress)
-    extractors = [spec.open() for spec in specs]
+    extractors = [spec.open() for spec in options.specs]
     codes: list[np.ndarray] = []
     positions: list[int] = []
     skipped: list[tuple[str, str]] = []
-    for batch in source.batches(BATCH, 0, max_side, n_threads, strict):
+    for batch in options.batches(source, BATCH, 0):
         skipped += [(s.path, s.cause) for _, s in batch.skipped]
         if len(batch.positions):
             features = extract(extractors, batch.images, n_threads)
-            codes.append(run.model.transform({s.name: f for s, f in zip(specs, features, strict=True)}))
+            codes.append(run.model.transform({s.name: f for s, f in zip(options.specs, features, strict=True)}))
             positions += batch.positions.tolist()
         progress(stage, len(positions) + len(skipped), len(source))
     if not codes:
@@ -50,22 +50,13 @@ def encode_images(run: Run, src: Any, stage: str, n_threads: int | None, strict:
     return Encoded(source, positions, np.concatenate(codes), skipped)
 
 
-def run_views(run: Run) -> tuple[list[ViewSpec], int]:
-    """The views of a run and the largest side of their images. An error if a model file has changed since."""
-    recipe = run_recipe(run)
-    return [ViewSpec.from_recipe(view) for view in recipe["views"]], recipe["max_side"]
-
-
-def run_recipe(run: Run) -> dict[str, Any]:
-    """The recipe of the features of a run."""
-    if not run.done("fit"):
-        raise InvalidDataError(
-            f"The run in {run.folder} was interrupted before its fit. Run the same command again to finish it."
-        )
+def extraction_options(run: Run, n_threads: int | None = None, strict: bool = False) -> ExtractOptions:
+    """The options by which new images get the features of a run. An error if a model file has changed since."""
+    run.require("fit")
     path = run.views_folder / RECIPE
     if not path.is_file():
         raise MissingFileError(
             f"New images need the extractors of the run, but {run.folder} was fitted on features made elsewhere. "
             "Make features in the same way, and use HSIC.load(…).predict or add them: bitmosaic add RUN VIEWS."
         )
-    return read_recipe(path)
+    return ExtractOptions.from_recipe(read_recipe(path), n_threads, strict)

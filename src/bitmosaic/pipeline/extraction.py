@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bitmosaic.errors import InvalidDataError, ParameterError
+from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError
 from bitmosaic.features import HAND_MADE, Extractor, extract, extractor
 from bitmosaic.images import Batch, ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.images.hashes import CONTENT_HASH_BYTES, KnownImages, content_hashes
 from bitmosaic.io.files import LOCK, locked, remove, remove_unfinished, sync_folder, write_json, write_whole, writing
 from bitmosaic.io.paths import as_path
-from bitmosaic.io.read import read_json, read_lines
+from bitmosaic.io.read import read_json
 from bitmosaic.io.threads import ahead
 from bitmosaic.views import Views, read_content_hashes, read_views
 from bitmosaic.views.folder import DIGESTS, RECIPE, open_matrix, read_recipe
@@ -35,7 +35,6 @@ DEFAULT_VIEWS = ("lbp", "gist", "hog")
 BATCH, SLOW_BATCH = 1024, 128  # images; an interruption costs at most one batch
 SKIPPED, KNOWN = "skipped.csv", "known.csv"
 STAGE = "extracting features"
-_LONGEST_LINE = 2**20  # bytes of a CSV; a path has some thousand at most
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ def default_side(specs: Sequence[ViewSpec]) -> int:
 
 @dataclass(frozen=True)
 class ExtractOptions:
-    """Options of an extraction.
+    """Options of an extraction. Those that change the features are stored in `recipe`, and read by `from_recipe`.
 
     `mirror` makes hand-made features ignore left and right; an ONNX encoder or a user's extractor has the option in
     its view, as in deep=model.onnx?mirror=true. `labels="folder"` takes the name of an image's folder as its true
@@ -148,6 +147,22 @@ class ExtractOptions:
     @property
     def side(self) -> int:
         return self.max_side or default_side(self.specs)
+
+    def recipe(self) -> dict[str, Any]:
+        """Everything that the features of an image depend on, as stored in a views folder and in a run."""
+        return {"max_side": self.side, "labels": self.labels, "views": [spec.recipe() for spec in self.specs]}
+
+    @classmethod
+    def from_recipe(
+        cls, recipe: dict[str, Any], n_threads: int | None = None, strict: bool = False
+    ) -> "ExtractOptions":
+        """The options by which other images get the same features. An error if a model file has changed since."""
+        specs = [ViewSpec.from_recipe(view) for view in recipe["views"]]
+        return cls(specs, True, recipe.get("labels"), recipe["max_side"], n_threads, strict)
+
+    def batches(self, source: ImageSource, size: int, start: int) -> Iterator[Batch]:
+        """Decoded images of a source, `size` at a time."""
+        return source.batches(size, start, self.side, self.n_threads, self.strict)
 
     @property
     def slow(self) -> bool:
@@ -217,18 +232,11 @@ class Extraction:
         cls, src: Any, out: Any, options: ExtractOptions, progress: Progress = quiet, after: int | None = None
     ) -> "Extraction":
         """`after`: the number of additions of the run that these images join; their labels are not checked."""
-        specs, source = options.specs, open_images(src, progress)
+        source = open_images(src, progress)
         if after is None:
             check_labels(source, options.labels)
-        recipe = {
-            "source": source_name(source),
-            "pictures": len(source),
-            "fingerprint": source.signature,
-            "max_side": options.side,
-            "labels": options.labels,
-            "views": [spec.recipe() for spec in specs],
-        }
-        recipe |= {} if after is None else {"after": after}
+        recipe = {"source": source_name(source), "pictures": len(source), "fingerprint": source.signature}
+        recipe |= options.recipe() | ({} if after is None else {"after": after})
         return cls(source, options, as_path(out, "A views folder"), as_json(recipe))
 
     @property
@@ -238,12 +246,10 @@ class Extraction:
     def run(self, make: MakeBatches, progress: Progress) -> Views:
         """Extract and publish, unless the views are there already."""
         try:
-            if (done := self.result(progress)) is not None:
-                return done
-            with self.working() as folder:
-                if (done := self.result(progress)) is not None:  # another process has just finished
+            with locked(self.work_folder):
+                if (done := self.result(progress)) is not None:
                     return done
-                self.publish(self.extract(folder, make, progress))
+                self.publish(self.extract(make, progress))
         finally:
             for spec in self.options.specs:
                 spec.close()
@@ -262,33 +268,27 @@ class Extraction:
         views = read_views(self.out)
         read_content_hashes(self.out)  # an error if the hashes are lost: `add` needs them
         if not (self.out / SKIPPED).is_file():
-            there = set(views.paths or ())
-            missing = [i for i, path in enumerate(self.source.paths) if path not in there]
-            skipped = [(s.path, s.cause) for s in self.source.unreadable(missing, self.options.side)]
-            write_whole(self.out / SKIPPED, skipped_csv(skipped))
+            raise FileFormatError(
+                f"{self.out} has lost its {SKIPPED}. Copy it again, or remove the folder to extract it again."
+            )
         progress(STAGE, len(self.source), len(self.source))
         return views
-
-    @contextmanager
-    def working(self) -> Iterator[Path]:
-        """The hidden folder to work in, for one process at a time."""
-        with locked(self.work_folder):
-            yield self.work_folder
 
     def batches(self, start: int, known: KnownImages | None = None) -> Generator[FeatureBatch, None, None]:
         """Features made by this process. Images that are `known` are left out."""
         o, source = self.options, self.source
         extractors = [spec.open() for spec in o.specs]
-        for batch in ahead(source.batches(SLOW_BATCH if o.slow else BATCH, start, o.side, o.n_threads, o.strict)):
+        for batch in ahead(o.batches(source, SLOW_BATCH if o.slow else BATCH, start)):
             yield features_of(batch, extractors, o.n_threads, source.paths, known)
 
-    def extract(
-        self, folder: Path, make: MakeBatches, progress: Progress, known: KnownImages | None = None
-    ) -> Extracted:
-        """Extract into the hidden folder, or resume there. Images extracted before are added to `known`."""
+    def extract(self, make: MakeBatches, progress: Progress, known: KnownImages | None = None) -> Extracted:
+        """Extract into the hidden folder, or resume there. Caller must hold its lock.
+
+        Images extracted before are added to `known`.
+        """
         paths, n_images = self.source.paths, len(self.source)
         widths = {spec.name: spec.open().width for spec in self.options.specs}
-        with closing(GrowingViews(folder, self.recipe, widths)) as grown:
+        with closing(GrowingViews(self.work_folder, self.recipe, widths)) as grown:
             if known is not None:
                 known.sort_out(grown.hashes(), [paths[i] for i in grown.positions()])
             progress(STAGE, grown.next, n_images)
@@ -305,7 +305,7 @@ class Extraction:
         return Extracted(whole, skipped, None if known is None else same)
 
     def _labels(self) -> np.ndarray | None:
-        """Of all images of the source, "" where they have no folders."""
+        """Of all images of the source, "" (no label) for images outside of any folder."""
         names = self.source.labels() if self.options.labels else None
         return np.full(len(self.source), "") if self.options.labels and names is None else names
 
@@ -358,9 +358,8 @@ class GrowingViews:
             lines = self._lines.read_bytes()[:n_bytes].splitlines()
             left_out = [(int(i), str(why), str(text)) for i, why, text in map(json.loads, lines)]
             whole = all(matrix.holds(n_done - len(left_out)) for matrix in self._matrices)
-            whole = whole and all(0 <= i < n_done for i, _, _ in left_out)
             return (n_done, n_bytes, left_out) if whole and state["recipe"] == self.recipe else None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def _begin(self) -> tuple[int, int, list[tuple[int, str, str]]]:
@@ -415,7 +414,7 @@ def check_labels(source: ImageSource, labels: str | None) -> None:
     if labels not in (None, "folder"):
         raise ParameterError(f"labels must be 'folder', the name of an image's folder, or None; got {labels!r}.")
     names = source.labels() if labels else None
-    if labels and (names is None or len(set(names.tolist())) < 2):
+    if labels and (names is None or len({*names.tolist()} - {""}) < 2):
         raise InvalidDataError(
             f"labels='folder' needs images in several folders; {display_path(source.name)} has one folder or none."
         )
@@ -457,18 +456,9 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
 
 
 def count_rows(path: Path) -> int:
-    """The number of rows of a CSV below its head. Raises ValueError if the file was cut."""
-    line = b""
-
-    def lines() -> Iterator[str]:
-        nonlocal line
-        for line in read_lines(path, _LONGEST_LINE):
-            yield line.decode()
-
-    n_rows = sum(1 for _ in csv.reader(lines())) - 1
-    if not line.endswith(b"\r\n"):
-        raise ValueError("the last line is incomplete")
-    return n_rows
+    """The number of rows of a CSV below its head."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return sum(1 for _ in csv.reader(file)) - 1
 
 
 def skipped_csv(skipped: Sequence[tuple[str, str]]) -> bytes:

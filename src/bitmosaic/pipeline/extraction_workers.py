@@ -1,7 +1,7 @@
 """Extraction on the workers of a Dask cluster.
 
 A task is a few hundred neighboring images. The worker decodes them and sends back their features; this process writes
-the features in order, so the views folder and an interrupted extraction are those of `extract_views`. A compressed tar
+the features in order, so the views folder and an interrupted extraction are those of one process. A compressed tar
 can only be read from its beginning: its tasks are larger, so that it is unpacked about twice per worker thread.
 """
 
@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bitmosaic.errors import BitmosaicError, ClusterError, ImageError, InvalidDataError, MissingFileError
-from bitmosaic.features import Extractor
 from bitmosaic.images import ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.images.archive import CompressedTarSource
 from bitmosaic.images.files import FileSource
-from bitmosaic.pipeline.extraction import Extraction, FeatureBatch, ViewSpec, features_of
+from bitmosaic.pipeline.extraction import Extraction, ExtractOptions, FeatureBatch, features_of
 from bitmosaic.views import Views
 
 if TYPE_CHECKING:
@@ -51,8 +50,7 @@ class Job:
 
     source: str  # an archive or array to open, or the folder of the paths of a part
     n_images: int
-    views: str  # recipes, as JSON
-    max_side: int
+    recipe: str  # of the extraction options, as JSON
     strict: bool
     batch: int  # images that are decoded at once
 
@@ -73,7 +71,7 @@ def _batches(client: "Client", job: Extraction, start: int) -> Generator[Feature
     root = source.root if isinstance(source, FileSource) else None
     place = os.path.abspath(source.name if root is None else root)
     batch = SLOW_STEP if options.slow else STEP
-    common = Job(place, len(source), json.dumps(job.recipe["views"]), options.side, options.strict, batch)
+    common = Job(place, len(source), json.dumps(options.recipe()), options.strict, batch)
     step = _step(client, source, start, batch)
     waiting: deque[tuple[Part, Future]] = deque()
     try:
@@ -138,10 +136,11 @@ def make_part(job: Job, part: Part) -> FeatureBatch:
         )
     made, n_left = [], part.stop - part.start
     step = min(job.batch, n_left)
-    # One thread: the other threads of the worker have their own parts.
-    with closing(source.batches(step, first, job.max_side, 1, job.strict)) as batches:  # type: ignore[type-var]
+    options = _options(job.recipe, job.strict)
+    extractors = [spec.open() for spec in options.specs]
+    with closing(options.batches(source, step, first)) as batches:  # type: ignore[type-var]
         while n_left > 0:
-            made.append(features_of(next(batches), _extractors(job.views), 1))
+            made.append(features_of(next(batches), extractors, options.n_threads))
             n_left -= step
     return _joined(made, part.start - first)
 
@@ -177,6 +176,9 @@ def _opened(path: str, size: int, changed: int) -> ImageSource:
 
 
 @lru_cache(2)
-def _extractors(recipes: str) -> list[Extractor]:
-    """The extractors of a recipe. Each worker opens them once. An error if a model file differs there."""
-    return [ViewSpec.from_recipe(made).open() for made in json.loads(recipes)]
+def _options(recipe: str, strict: bool) -> ExtractOptions:
+    """The options of a recipe. Each worker opens the extractors once. An error if a model file differs there.
+
+    With one thread: the other threads of the worker have their own parts.
+    """
+    return ExtractOptions.from_recipe(json.loads(recipe), 1, strict)

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
-from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, ParameterError
+from bitmosaic.errors import BitmosaicError, ParameterError
 from bitmosaic.estimators.constraints import Constraints
 from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.hamming.codes import nearest_centers
@@ -41,7 +41,7 @@ from bitmosaic.run.edits import FILE as EDITS
 from bitmosaic.run.edits import Edited, EditLog, in_force, new_log
 from bitmosaic.run.folder import REFIT, RENEWED, AnyRun, Run, as_run, publish_refit
 from bitmosaic.run.images import RunImages
-from bitmosaic.run.manifest import Manifest
+from bitmosaic.run.manifest import STAGES, Manifest
 from bitmosaic.run.tables import write_column
 from bitmosaic.solver.n_clusters import ClusterCounts
 
@@ -158,16 +158,12 @@ def match_clusters(
     n_centers: the number of centers, if the last ones may have no image. A center without images gets a fresh number
         and is not reported.
     """
-    old, new = _whole_numbers(old, "old", NEW_ROW), _whole_numbers(new, "new", 0)
-    if len(old) != len(new):
-        raise InvalidDataError(f"old and new must have the same length; got {len(old):,} and {len(new):,}.")
+    old, new = np.asarray(old, np.int64), np.asarray(new, np.int64)
     n_centers = max(int(new.max(initial=-1)) + 1, n_centers or 0)
     shared = old != NEW_ROW
     known, before = np.unique(old[shared], return_inverse=True)
     first = int(known[-1]) + 1 if len(known) else 0
     next_number = first if next_number is None else next_number
-    if next_number < first:
-        raise ParameterError(f"next_number must be at least {first}, the first unused number; got {next_number}.")
     pairs = coo_array((np.ones(len(before), np.int64), (before, new[shared])), shape=(len(known), n_centers))
     overlaps = _Overlaps(csr_array(pairs), np.bincount(new, minlength=n_centers), known)
     continued_by = overlaps.matching()  # (n_old,) the center of each old cluster, or -1
@@ -271,16 +267,6 @@ class _Overlaps:
         return lists
 
 
-def _whole_numbers(values: Any, name: str, lowest: int) -> np.ndarray:
-    values = np.asarray(values)
-    if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
-        raise InvalidDataError(f"{name} must be whole numbers, one per image; got {values.dtype} {values.shape}.")
-    values = values.astype(np.int64)
-    if values.size and values.min() < lowest:
-        raise InvalidDataError(f"{name} must be {lowest} or more; got {values.min()}.")
-    return values
-
-
 def _images(count: int) -> str:
     return f"{count:,} image{'' if count == 1 else 's'}"
 
@@ -322,11 +308,7 @@ def refit(
     with locked(run.folder), locked(run.folder / FOLDER):  # no edits and no additions meanwhile
         publish_refit(run.folder)
         run = Run(run.folder)
-        if not run.complete:
-            raise InvalidDataError(
-                f"Only a finished run can be refitted, but {run.folder} was interrupted. "
-                "Run the command that began it again to finish it."
-            )
+        run.require(STAGES[-1])
         remove_unfinished(run.folder)
         before = Before.of(run)
         request = {
@@ -405,12 +387,7 @@ def _centers_of(run: Run, labels: np.ndarray, numbers: np.ndarray) -> np.ndarray
 def read_pinned(run: Run) -> np.ndarray:
     """The images that were moved by hand before the last refit."""
     path = run.folder / PINNED
-    if not path.exists():
-        return np.empty(0, np.int64)
-    rows = load_npy(path)
-    if rows.dtype != np.int64 or rows.ndim != 1 or (len(rows) and not 0 <= rows.min() <= rows.max() < run.n_images):
-        raise FileFormatError(f"{path} must hold row numbers from 0 to {run.n_images - 1}. Remove the file.")
-    return rows
+    return load_npy(path) if path.exists() else np.empty(0, np.int64)
 
 
 # ---- the run after the refit

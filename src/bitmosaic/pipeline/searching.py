@@ -112,10 +112,7 @@ def search(
     if radius is not None and radius < 0:
         raise ParameterError(f"radius must be at least 0 bits; got {radius}.")
     run = as_run(run)
-    if not run.done("tables"):
-        raise InvalidDataError(
-            f"The run in {run.folder} was interrupted before its tables. Run the same command again to finish it."
-        )
+    run.require("tables")
     codes = run.column("codes")
     queries = read_queries(run, what, n_threads, progress)
     if queries.codes.shape[1] != codes.shape[1]:

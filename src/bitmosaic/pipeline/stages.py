@@ -9,12 +9,12 @@ import numpy as np
 
 from bitmosaic.errors import InvalidDataError, StaleCheckpointError
 from bitmosaic.estimators.hsic import HSIC
-from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.images import Progress, display_path
 from bitmosaic.io.files import remove, whole_file, writing
 from bitmosaic.io.threads import available_threads
 from bitmosaic.run.folder import CHECKPOINT, MODEL, Run
 from bitmosaic.run.images import RunImages
+from bitmosaic.run.labels import scores_of
 from bitmosaic.run.sheets import TILE, contact_sheet, how_many_chart, overview
 from bitmosaic.run.tables import image_table, write_tables
 from bitmosaic.solver.model import distances_to_own
@@ -31,30 +31,30 @@ def write_counts(run: Run, counts: ClusterCounts) -> dict[str, Any]:
     return counts.as_json() | {"clear": counts.clear, "words": str(counts)}
 
 
-def write_results(run: Run, table: Views) -> dict[str, Any]:
+def write_results(run: Run, views: Views) -> dict[str, Any]:
     """Write the tables and columns of all images. Returns the facts for the manifest."""
     model = run.model
-    if len(model.labels_) != table.n_rows:
+    if len(model.labels_) != views.n_rows:
         raise InvalidDataError(
-            f"{run.folder / MODEL} was fitted to {len(model.labels_)} images, but the views have {table.n_rows}. "
+            f"{run.folder / MODEL} was fitted to {len(model.labels_)} images, but the views have {views.n_rows}. "
             "Remove the file, and run the same command again."
         )
     centers, weights, n_threads = model.cluster_centers_, model.bit_weights_, available_threads(model.n_threads)
     distance, margin = distances_to_own(model.codes_, model.labels_, centers, weights, n_threads, run.ids)
     labels = run.ids[model.labels_].astype(np.int32)
     run.write_columns(codes=model.codes_, labels=labels, distances=distance)
-    paths = [display_path(path) for path in table.paths or map(str, range(table.n_rows))]
-    columns = image_table(path=paths, cluster=labels, distance=distance, margin=margin, label=table.labels)
+    paths = [display_path(path) for path in views.paths or map(str, range(views.n_rows))]
+    columns = image_table(path=paths, cluster=labels, distance=distance, margin=margin, label=views.labels)
     write_tables(run.folder, columns)
     sizes = np.bincount(labels, minlength=int(run.ids.max()) + 1)
     spread = np.bincount(labels, distance, minlength=len(sizes)) / np.maximum(sizes, 1)
     facts: dict[str, Any] = {"sizes": sizes.tolist(), "mean_distances": spread.round(3).tolist()}
-    if table.labels is not None:
-        facts["scores"] = clustering_scores(table.labels, labels)
+    if views.labels is not None:
+        facts["scores"] = scores_of(views.labels, labels)
     return facts
 
 
-def draw_clusters(run: Run, table: Views, images: RunImages, progress: Progress) -> int:
+def draw_clusters(run: Run, views: Views, images: RunImages, progress: Progress) -> int:
     """Draw the overview, and a contact sheet of each of the largest clusters. Returns the number of sheets."""
     labels, distances = run.column("labels"), run.column("distances")
     sizes = np.array(run.manifest.sizes)
@@ -71,7 +71,7 @@ def draw_clusters(run: Run, table: Views, images: RunImages, progress: Progress)
         (run.folder / "clusters").mkdir(exist_ok=True)
     lines = []
     for number, (cluster_number, members, near, far) in enumerate(chosen):
-        name, facts = describe(cluster_number, members, distances, table.labels)
+        name, facts = describe(cluster_number, members, distances, views.labels)
         central = [shown[row] for row in near if row in shown]
         sheet = contact_sheet(name, facts, central, [shown[row] for row in far if row in shown])
         with whole_file(run.folder / "clusters" / f"{cluster_number:04d}.jpg") as file:
@@ -124,15 +124,15 @@ def fit_model(
             return fit(checkpoint=checkpoint)
 
 
-def tables_stage(run: Run, table: Views) -> None:
+def tables_stage(run: Run, views: Views) -> None:
     """Write the tables of every image."""
     if not run.done("tables"):
         with run.stage("tables") as facts:
-            facts |= write_results(run, table)
+            facts |= write_results(run, views)
 
 
-def sheets_stage(run: Run, table: Views, images: RunImages, progress: Progress) -> None:
+def sheets_stage(run: Run, views: Views, images: RunImages, progress: Progress) -> None:
     """Draw the contact sheets and the overview, if the images can be found."""
     if not run.done("pictures"):
         with run.stage("pictures") as facts:
-            facts["sheets"] = draw_clusters(run, table, images, progress) if images.available else 0
+            facts["sheets"] = draw_clusters(run, views, images, progress) if images.available else 0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bitmosaic.errors import FileFormatError, MissingFileError
+from bitmosaic.errors import FileFormatError
 from bitmosaic.io.read import load_npy, open_npy
 from bitmosaic.run.manifest import AdditionManifest
 from bitmosaic.solver.clustering import Majority
@@ -23,7 +23,6 @@ from bitmosaic.views import Views, read_views
 
 FOLDER = "additions"
 COLUMNS = {"codes": (np.uint8, 2), "labels": (np.int32, 1), "distances": (np.float32, 1)}  # type, dimensions
-_ROWS = 2**20  # checked at once
 _AGAIN = "Copy the run again from where it was made."
 
 
@@ -44,35 +43,13 @@ class Addition:
 
     @property
     def views(self) -> Views:
-        views = read_views(self.views_folder)
-        if views.n_rows != self.n_rows:
-            raise FileFormatError(
-                f"{self.views_folder} must have a row for each of {self.n_rows} images; it has {views.n_rows}. {_AGAIN}"
-            )
-        return views
+        return read_views(self.views_folder)
 
-    def moved(self, n_clusters: int, n_bytes: int) -> Majority | None:
+    def moved(self) -> Majority | None:
         """The centers after this addition, None if it did not update them."""
         if not self.manifest.updated:
             return None
-        shapes = {
-            "centers": (np.uint8, (n_clusters, n_bytes)),
-            "bit_sums": (np.int64, (n_clusters, 8 * n_bytes)),
-            "counts": (np.int64, (n_clusters,)),
-        }
-        found = {name: load_npy(self.folder / f"{name}.npy") for name in shapes}
-        for name, (dtype, shape) in shapes.items():
-            if found[name].dtype != dtype or found[name].shape != shape:
-                raise FileFormatError(
-                    f"{self.folder / name}.npy must hold {np.dtype(dtype)} of shape {shape}; it holds "
-                    f"{found[name].dtype} of shape {found[name].shape}. {_AGAIN}"
-                )
-        majority = Majority(**found)
-        if not majority.is_sound():
-            raise FileFormatError(
-                f"{self.folder / 'bit_sums.npy'} does not match counts.npy: a sum is larger than its count. {_AGAIN}"
-            )
-        return majority
+        return Majority(**{name: load_npy(self.folder / f"{name}.npy") for name in Majority._fields})
 
 
 def read_additions(run_folder: Path) -> list[Addition]:
@@ -96,35 +73,14 @@ def addition_name(number: int) -> str:
     return f"{number:04d}"
 
 
-def open_column(folder: Path, name: str, n_rows: int | None) -> np.ndarray:
+def open_column(folder: Path, name: str, n_rows: int) -> np.ndarray:
     """codes, labels or distances of a run or an addition, as a memory map."""
     path = folder / f"{name}.npy"
-    if not path.is_file():
-        raise MissingFileError(
-            f"{path} is missing: the run was interrupted before its tables. Run the same command again to resume."
-        )
     column = open_npy(path)
-    if column.shape[:1] != (n_rows,):
-        raise FileFormatError(
-            f"{path} must have a row for each of {n_rows} images; its shape is {column.shape}. {_AGAIN}"
-        )
     dtype, ndim = COLUMNS[name]
-    if column.dtype != dtype or column.ndim != ndim:
-        kind = "matrix" if ndim == 2 else "vector"
+    if column.dtype != dtype or column.ndim != ndim or len(column) != n_rows:
         raise FileFormatError(
-            f"{path} must hold a {kind} of {np.dtype(dtype)}; it holds {column.dtype} of shape {column.shape}. {_AGAIN}"
+            f"{path} must hold {np.dtype(dtype)} in {ndim} dimensions, a row for each of {n_rows} images; it holds "
+            f"{column.dtype} of shape {column.shape}. {_AGAIN}"
         )
     return column
-
-
-def check_column(folder: Path, name: str, column: np.ndarray, n_bytes: int, ids: np.ndarray) -> None:
-    """Check the values of a column: the model has codes of `n_bytes` bytes, and clusters with the numbers `ids`."""
-    fits = {
-        "codes": lambda rows: rows.shape[1] == n_bytes,
-        "labels": lambda rows: np.isin(rows, ids).all(),
-        "distances": lambda rows: ((rows >= 0) & (rows <= 16 * n_bytes)).all(),  # bit weights have mean 1
-    }
-    if not all(fits[name](column[start : start + _ROWS]) for start in range(0, len(column), _ROWS)):
-        raise FileFormatError(
-            f"All files of a run must belong together; {folder / name}.npy does not fit the others. {_AGAIN}"
-        )

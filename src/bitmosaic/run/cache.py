@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bitmosaic.errors import FileFormatError
 from bitmosaic.io.files import whole_file
 from bitmosaic.io.read import load_npz
 from bitmosaic.io.threads import row_ranges
@@ -22,22 +23,13 @@ def store(run: Run, name: str, **arrays: Any) -> None:
 
 
 def load(run: Run, name: str, arrays: tuple[str, ...]) -> list[np.ndarray] | None:
-    """These arrays of NAME.npz, `rows` among them. None if the file is missing, damaged or of other codes.
-
-    All arrays must hold integers, and `rows` row numbers of the run.
-    """
-    codes = run.column("codes")
+    """These arrays of NAME.npz. None if the file is missing, damaged or of other codes."""
     try:
         stored = load_npz(run.folder / f"{name}.npz")
-        found = {array: stored[array] for array in arrays}
-        is_current = stored["codes"].tobytes() == _signature(codes)
-    except Exception:  # a damaged file raises anything; its content can be computed again
+        is_current = stored["codes"].tobytes() == _signature(run.column("codes"))
+        return [stored[array] for array in arrays] if is_current else None
+    except (FileFormatError, KeyError, OSError):  # its content can be computed again
         return None
-    are_integers = all(array.dtype.kind in "iu" for array in found.values())
-    rows = found["rows"]
-    if not (is_current and are_integers and rows.ndim == 1 and (rows >= 0).all() and (rows < len(codes)).all()):
-        return None
-    return list(found.values())
 
 
 def _signature(codes: np.ndarray) -> bytes:

@@ -1,35 +1,28 @@
 """The clusters of a run with all edits applied: the explorer, exports, search and curation work on these.
 
 ImageFacts holds the data that edits do not change: codes, paths and true labels. Clusters adds the edit log up to one
-version: the members of each cluster from the center outwards, centers, distances and statistics. `clusters_now` reads
-both from a run folder under its lock, as a snapshot at one moment.
+version: the members of each cluster from the center outwards, centers, distances and statistics.
 """
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
 
-from bitmosaic.errors import FileFormatError, InvalidDataError, UnwritableFileError
+from bitmosaic.errors import FileFormatError
 from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.hamming.codes import cluster_bit_sums, hamming_distances, pack
 from bitmosaic.hamming.search import outlier_scores
 from bitmosaic.images import display_path
-from bitmosaic.io.files import locked
 from bitmosaic.io.threads import available_threads
 from bitmosaic.run.edits import Edit, EditLog, in_force
-from bitmosaic.run.folder import Run, publish_refit
-from bitmosaic.run.manifest import MANIFEST
+from bitmosaic.run.folder import Run
 from bitmosaic.views.views import read_rows
 
 N_CENTRAL, N_NEAREST, N_LABELS, N_BINS, N_SAMPLED = 8, 6, 8, 24, 500
 LEAST_SPREAD = 1e-3  # bits; the width of a histogram over smaller spreads is fixed
 OUTLIER_SCORE = 2.0  # images with a higher score are outliers
-LOCK_WAIT = 2.0  # seconds; another process holds the lock of a run only briefly to write an edit
 
 
 @dataclass(frozen=True)
@@ -41,16 +34,19 @@ class ImageFacts:
     bit_weights: np.ndarray | None  # (8b,) with mean 1; None if all are equal
     paths: list[str]  # printable
     classes: list[str] | None  # names of the true classes, if known
-    class_of: np.ndarray | None  # (n,) indices into `classes`
+    class_of: np.ndarray | None  # (n,) indices into `classes`; -1: no label
 
     @classmethod
     def of(cls, run: Run) -> "ImageFacts":
+        run.require("tables")
         weights = run.model.bit_weights_
         equal = np.ptp(weights) < 1e-9 * weights.max()
         names, class_of = None, None
         if run.views.labels is not None:
             unique, class_of = np.unique(run.views.labels, return_inverse=True)
             names = [str(name) for name in unique]
+            if names[0] == "":  # images outside of any folder
+                names, class_of = names[1:], class_of - 1
         paths = [display_path(path) for path in run.paths]
         codes = np.ascontiguousarray(run.column("codes"))
         for name in ("labels", "distances"):
@@ -71,7 +67,9 @@ class ImageFacts:
         return EditLog(self.run.folder, np.asarray(self.run.column("labels")), self.run.next_number, fitted)
 
     def label(self, row: int) -> str | None:
-        return None if self.classes is None or self.class_of is None else self.classes[self.class_of[row]]
+        if self.classes is None or self.class_of is None or self.class_of[row] < 0:
+            return None
+        return self.classes[self.class_of[row]]
 
     def distances(self, codes: np.ndarray, centers: np.ndarray) -> np.ndarray:
         """Distances in bits, (n, c) float32."""
@@ -168,7 +166,8 @@ class Clusters:
         """The most frequent true labels of a cluster, with counts."""
         if self.facts.classes is None or self.facts.class_of is None:
             return []
-        counts = np.bincount(self.facts.class_of[self.members(number)], minlength=len(self.facts.classes))
+        of_members = self.facts.class_of[self.members(number)]
+        counts = np.bincount(of_members[of_members >= 0], minlength=len(self.facts.classes))
         best = np.argsort(-counts, kind="stable")[:N_LABELS]
         return [(self.facts.classes[i], int(counts[i])) for i in best if counts[i]]
 
@@ -205,7 +204,10 @@ class Clusters:
     @cached_property
     def scores(self) -> dict[str, float] | None:
         class_of = self.facts.class_of
-        return None if class_of is None else clustering_scores(class_of, self.labels)
+        if class_of is None:
+            return None
+        known = class_of >= 0
+        return clustering_scores(class_of[known], self.labels[known])
 
     @cached_property
     def outlier_scores(self) -> np.ndarray:
@@ -221,46 +223,11 @@ class Clusters:
         classes, class_of = self.facts.classes, self.facts.class_of
         if classes is None or class_of is None:
             return None
-        table = coo_array((np.ones(len(self.labels), np.int64), (self.labels, class_of))).tocsr()
-        best, most = np.zeros(len(self.sizes), np.int64), np.zeros(len(self.sizes), np.int64)
-        for number in self.numbers:
-            counts, columns = (
-                values[table.indptr[number] : table.indptr[number + 1]] for values in (table.data, table.indices)
-            )
-            most[number] = counts.max()
-            best[number] = columns[counts == most[number]].min()
-        shares = most / np.maximum(self.sizes, 1)
-        return [
-            (classes[b] if s else None, round(float(share), 4) if s else None)
-            for b, share, s in zip(best, shares, self.sizes, strict=True)
-        ]
-
-
-# ---- reading a run at one moment
-
-
-def finished_run(folder: Path) -> Run:
-    """A run whose tables are written."""
-    run = Run(folder)
-    if not run.done("tables"):
-        raise InvalidDataError(
-            f"The run in {folder} was interrupted before its tables were written. "
-            "Run the command that began it again to resume."
-        )
-    return run
-
-
-def clusters_now(folder: Path) -> Clusters:
-    """The clusters of a finished run, with all files read under the folder lock: other processes may be editing.
-
-    A folder that is not writable is read without the lock.
-    """
-    with ExitStack() as stack:
-        if (folder / MANIFEST).is_file():  # otherwise Run raises the error, and no lock file is created
-            try:
-                stack.enter_context(locked(folder, LOCK_WAIT))
-            except UnwritableFileError:
-                pass
-            else:
-                publish_refit(folder)
-        return Clusters(ImageFacts.of(finished_run(folder)))
+        known = class_of >= 0
+        pairs = self.labels[known].astype(np.int64) * len(classes) + class_of[known]
+        found, counts = np.unique(pairs, return_counts=True)
+        majority: list[tuple[str | None, float | None]] = [(None, None)] * len(self.sizes)
+        for i in np.lexsort((-found, counts)):  # the last one of a cluster counts
+            number, label = divmod(int(found[i]), len(classes))
+            majority[number] = classes[label], round(float(counts[i] / self.sizes[number]), 4)
+        return majority

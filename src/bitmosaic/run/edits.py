@@ -14,9 +14,9 @@ import hashlib
 import json
 import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from io import RawIOBase
 from pathlib import Path
 from reprlib import repr as brief
 from typing import Any
@@ -86,7 +86,7 @@ class Edited:
             case {"do": "name", "cluster": int(number), "name": str(name)}:
                 self._require_clusters([number])
                 name = " ".join(name.split())
-                if len(name) > LONGEST_NAME or not (name.isprintable() and _encodes(name)):
+                if len(name) > LONGEST_NAME or not name.isprintable():  # surrogates are not printable
                     raise InvalidDataError(
                         f"A cluster name has at most {LONGEST_NAME} printable characters; got {len(name)} characters. "
                         "Shorten it, and remove control characters."
@@ -147,13 +147,11 @@ class EditLog:
                 entry = json.loads(line)
                 if head is None:
                     head = entry
-                elif _is_edit(entry):
-                    entries.append({key: value for key, value in entry.items() if key != "at"})
                 else:
-                    raise FileFormatError(f"{self.path} must hold one edit per line. {_MOVE_AWAY}")
+                    entries.append({key: value for key, value in entry.items() if key != "at"})
         except FileFormatError:
             raise
-        except (ValueError, RecursionError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise FileFormatError(f"{self.path} must hold one JSON object per line ({error}). {_MOVE_AWAY}") from error
         if head not in (None, self.head):
             raise FileFormatError(
@@ -196,7 +194,7 @@ class EditLog:
             if isinstance(error, BitmosaicError) and not isinstance(error, UnwritableFileError):
                 raise
             raise UnwritableLogError(
-                f"Edits are kept in {self.path}, which cannot be written ({error.strerror}); nothing was changed."
+                f"Edits are kept in {self.path}, which cannot be written ({error.strerror}). The edit was not saved."
             ) from error
 
     def _still_fits(self, edit: Any, version: int, entries: list[Edit]) -> bool:
@@ -227,19 +225,10 @@ class EditLog:
                 os.fsync(file.fileno())
                 if not whole:  # the file may be new
                     sync_folder(self.path.parent)
-            except OSError as error:
-                self._discard(file, whole, error)
+            except OSError:
+                with suppress(OSError):
+                    file.truncate(whole)
                 raise
-
-    def _discard(self, file: RawIOBase, whole: int, error: OSError) -> None:
-        """Truncate the log to the edits before a failed one. If that fails, say that the edit may be in the log."""
-        try:
-            file.truncate(whole)
-        except OSError:
-            raise UnwritableLogError(
-                f"Edits are kept in {self.path}, which cannot be written ({error.strerror}); it may hold an edit that "
-                "was not confirmed. Look at the clusters again once it can be written."
-            ) from error
 
 
 def new_log(labels: np.ndarray, names: dict[int, str]) -> bytes:
@@ -282,31 +271,3 @@ def in_words(edit: Edit) -> str:
         count = len(edit["rows"])
         return f"{count:,} image{'s' * (count > 1)} moved to cluster {edit['to']}"
     return "last edit undone"
-
-
-def _is_edit(entry: Any) -> bool:
-    """Whether it has the keys and types of an edit. Undone edits are checked as well, because they are displayed."""
-    match entry:
-        case {"do": "name", "cluster": int(), "name": str(), **rest}:
-            pass
-        case {"do": "merge", "clusters": [*numbers], "into": int(), **rest} if _are_numbers(numbers):
-            pass
-        case {"do": "move", "rows": [*rows], "to": int(), **rest} if _are_numbers(rows):
-            pass
-        case {"do": "undo", **rest}:
-            pass
-        case _:
-            return False
-    return not rest.keys() - {"at"}
-
-
-def _are_numbers(values: list[Any]) -> bool:
-    return all(type(value) is int for value in values)
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -53,7 +53,7 @@ from bitmosaic.io.files import (
 )
 from bitmosaic.io.paths import as_path
 from bitmosaic.io.threads import available_threads
-from bitmosaic.run.additions import Addition, check_column, open_column, read_additions
+from bitmosaic.run.additions import Addition, open_column, read_additions
 from bitmosaic.run.manifest import MANIFEST, STAGES, Manifest
 from bitmosaic.run.tables import table_names, write_column
 from bitmosaic.solver.clustering import Majority
@@ -97,7 +97,6 @@ class Run:
         finish_publishing(self.folder, self.folder / REFIT, RENEWED)
         self.manifest = Manifest.read(self.folder)
         self.of = of
-        self._checked: set[tuple[Path, str]] = set()  # columns, by folder and name
         self._data_folder = self.folder if of is None else of.folder
 
     @classmethod
@@ -150,15 +149,19 @@ class Run:
         return run
 
     def _changed(self, arguments: dict[str, Any]) -> list[str]:
-        return [key for key in arguments if self.manifest.arguments.get(key) != arguments[key]]
+        old = self.manifest.arguments
+        return [key for key in old | arguments if old.get(key) != arguments.get(key)]
 
     def _check(self, arguments: dict[str, Any]) -> None:
         if changed := self._changed(arguments):
-            old = self.manifest.arguments
-            was = ", ".join(dict.fromkeys(_in_words(key, old.get(key)) for key in changed))
+            was, now = (
+                ", ".join(dict.fromkeys(_in_words(key, values.get(key)) for key in changed))
+                for values in (self.manifest.arguments, arguments)
+            )
             raise InvalidDataError(
-                f"A run is resumed only with the arguments it was begun with; {self.folder} has {was}. Choose another "
-                f"folder, or reuse the features of this run: bitmosaic fit {self.folder} --clusters K --out OTHER."
+                f"A run is resumed only with the arguments it was begun with; {self.folder} has {was}, now asked for: "
+                f"{now}. Choose another folder, or reuse the features of this run: bitmosaic fit {self.folder} "
+                "--clusters K --out OTHER."
             )
 
     # ---- stages
@@ -169,6 +172,14 @@ class Run:
     @property
     def complete(self) -> bool:
         return all(self.done(stage) for stage in STAGES)
+
+    def require(self, stage: str) -> None:
+        """Raise an error if the run was interrupted before the end of this stage."""
+        if not self.done(stage):
+            raise InvalidDataError(
+                f"The run in {self.folder} was interrupted before the end of its stage {stage!r}. "
+                "Run the command that began it again to finish it."
+            )
 
     def forget_lost_stages(self) -> None:
         """Mark a stage as not done if its files are missing or changed in size, and with it all later stages.
@@ -244,23 +255,15 @@ class Run:
 
     def column(self, name: str) -> np.ndarray:
         """codes, labels or distances of all images."""
-        added = [self._opened(addition.folder, name, addition.n_rows) for addition in self.unlearned]
+        added = [open_column(addition.folder, name, addition.n_rows) for addition in self.unlearned]
         return np.concatenate([self.fitted_column(name), *added]) if added else self.fitted_column(name)
 
     def fitted_column(self, name: str) -> np.ndarray:
         """codes, labels or distances of the images of the last fit, as a memory map."""
         try:
-            return self._opened(self.folder, name, self.n_fitted)
+            return open_column(self.folder, name, self.n_fitted)
         finally:
             self._require_current()
-
-    def _opened(self, folder: Path, name: str, n_rows: int) -> np.ndarray:
-        """A column of a folder. Its values are checked when it is first opened."""
-        column = open_column(folder, name, n_rows)
-        if (folder, name) not in self._checked:
-            check_column(folder, name, column, self.model.cluster_centers_.shape[1], self.ids)
-            self._checked.add((folder, name))
-        return column
 
     @cached_property
     def model(self) -> HSIC:
@@ -278,8 +281,7 @@ class Run:
     @cached_property
     def moved(self) -> Majority | None:
         """The centers after the last addition with an update, None if there was none."""
-        shape = self.model.cluster_centers_.shape
-        found = (addition.moved(*shape) for addition in reversed(self.unlearned))
+        found = (addition.moved() for addition in reversed(self.unlearned))
         return next((moved for moved in found if moved is not None), None)
 
     @cached_property
@@ -288,14 +290,7 @@ class Run:
 
         0, 1, 2 … before the first refit. After it there may be gaps, and several centers may have the same number.
         """
-        n_centers = self.model.n_clusters_
-        ids = np.arange(n_centers) if self.manifest.ids is None else np.array(self.manifest.ids, np.int64)
-        if len(ids) != n_centers:
-            raise FileFormatError(
-                f"'ids' in {self.folder / MANIFEST} has {len(ids)} numbers, expected {n_centers} (one per center). "
-                "Copy the run again from where it was made."
-            )
-        return ids
+        return np.arange(self.model.n_clusters_) if self.manifest.ids is None else np.array(self.manifest.ids, np.int64)
 
     @property
     def n_refits(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bitmosaic.errors import BitmosaicError
+from bitmosaic.errors import BitmosaicError, MissingFileError
 from bitmosaic.images import ImageSource, Progress, open_images, quiet
 from bitmosaic.images.archive import CompressedTarSource
 from bitmosaic.images.decode import shrink
@@ -54,6 +54,15 @@ class RunImages:
     def available(self) -> bool:
         """Whether any source can be opened."""
         return any(section.source is not None for section in self._sections())
+
+    def required(self, what: str) -> "RunImages":
+        """These images. An error if no source can be opened; `what` needs them."""
+        if not self.available:
+            raise MissingFileError(
+                f"{what} needs the images; those of {self.run.folder} were not found. "
+                "Pass their folder: --source FOLDER."
+            )
+        return self
 
     def place(self, row: int) -> str | None:
         """The absolute path of an image that is a file. None for images in archives or arrays."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
+from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.images import display_path, folder_name
 from bitmosaic.io.paths import as_path
 from bitmosaic.io.read import load_npy
@@ -19,9 +20,9 @@ def true_labels(run: Run, labels: Any) -> np.ndarray:
     """True labels by row. `labels` is "folder", a .csv or .npy file, or an array in the order of the rows."""
     if isinstance(labels, str) and labels == "folder":
         names = [folder_name(path) for path in run.paths]
-        if len(set(names)) < 2:
+        if len({*names} - {""}) < 2:
             raise InvalidDataError(
-                "Labels from folders need images in several folders; all images of this run are in one. "
+                "Labels from folders need images in several folders; those of this run are in one or none. "
                 "Pass a file with labels."
             )
         return np.array(names)
@@ -39,6 +40,12 @@ def true_labels(run: Run, labels: Any) -> np.ndarray:
             f"Labels must be 'folder', a .csv or a .npy file; {path} cannot be read ({error})."
         ) from error
     return _for_each_row(values, run, path)
+
+
+def scores_of(truth: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Scores of the images that have a true label. An image outside of any folder has the label "", which is none."""
+    rows = truth != "" if truth.dtype.kind == "U" else np.ones(len(truth), bool)
+    return clustering_scores(truth[rows], np.asarray(labels)[rows])
 
 
 def _for_each_row(values: np.ndarray, run: Run, where: Any) -> np.ndarray:

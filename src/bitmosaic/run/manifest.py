@@ -2,8 +2,7 @@
 
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from types import UnionType
-from typing import Any, ClassVar, Self, get_args, get_origin
+from typing import Any, ClassVar, Self
 
 from bitmosaic.errors import FileFormatError, MissingFileError
 from bitmosaic.io.files import write_json
@@ -19,6 +18,7 @@ class _Stored:
 
     FORMAT: ClassVar[str]
     WHAT: ClassVar[str]
+    ADVICE: ClassVar[str]  # for a folder without a readable manifest
     VERSION = 1
 
     @classmethod
@@ -28,26 +28,22 @@ class _Stored:
             found = read_json(path)
         except FileNotFoundError:
             raise MissingFileError(
-                f"{cls.WHAT.capitalize()} has a manifest.json; there is none in {folder}. "
-                "Copy the run again, or create one with: bitmosaic cluster"
+                f"{cls.WHAT.capitalize()} has a manifest.json; there is none in {folder}. {cls.ADVICE}"
             ) from None
         except (OSError, ValueError) as error:
-            raise FileFormatError(f"{path} cannot be read ({error}). Copy the folder again.") from error
+            raise FileFormatError(f"{path} cannot be read ({error}). {cls.ADVICE}") from error
         if not isinstance(found, dict) or found.get("format") != cls.FORMAT:
-            raise FileFormatError(f"{folder} is not {cls.WHAT}: its manifest has another format. Check the path.")
+            raise FileFormatError(f"{folder} is not {cls.WHAT}: its manifest has another format. {cls.ADVICE}")
         if found.get("version") != cls.VERSION:
             raise FileFormatError(
                 f"{folder} is {cls.WHAT} of version {found.get('version')!r}; this bitmosaic reads {cls.VERSION}. "
                 "Update bitmosaic."
             )
-        known = {part.name: part for part in fields(cls)}  # type: ignore[arg-type]
-        values = {name: found[name] for name in known if name in found}
-        for name, part in known.items():
-            if not (_is_a(values[name], part.type) if name in values else _has_default(part)):
-                raise FileFormatError(
-                    f"{path} is damaged: {name!r} is missing or of the wrong type. Copy the folder again."
-                )
-        return cls(**values)
+        known = {part.name for part in fields(cls)}  # type: ignore[arg-type]
+        try:
+            return cls(**{name: value for name, value in found.items() if name in known})
+        except TypeError as error:  # a field is missing
+            raise FileFormatError(f"{path} is incomplete ({error}). {cls.ADVICE}") from error
 
     def write(self, folder: Path) -> None:
         write_json(folder / MANIFEST, self.as_json())
@@ -62,6 +58,7 @@ class Manifest(_Stored):
 
     FORMAT: ClassVar[str] = "bitmosaic-run"
     WHAT: ClassVar[str] = "a run folder"
+    ADVICE: ClassVar[str] = "Check the path, copy the run again, or create a new one: bitmosaic cluster"
     COUNTS: ClassVar[dict[str, str]] = {  # stage of each count, which is written even if it is 0
         "images": "extract",
         "skipped": "extract",
@@ -109,6 +106,7 @@ class AdditionManifest(_Stored):
 
     FORMAT: ClassVar[str] = "bitmosaic-addition"
     WHAT: ClassVar[str] = "an addition to a run"
+    ADVICE: ClassVar[str] = "Copy the run again from where it was made."
 
     at: str  # ISO time
     source: str
@@ -123,9 +121,3 @@ class AdditionManifest(_Stored):
 
 def _has_default(part: Any) -> bool:
     return part.default is not MISSING or part.default_factory is not MISSING
-
-
-def _is_a(value: Any, annotation: Any) -> bool:
-    """Whether a value has the annotated type. Types of items are not checked."""
-    kinds = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
-    return isinstance(value, tuple(get_origin(kind) or kind for kind in kinds))

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bitmosaic.io.files import whole_file
+from bitmosaic.io.files import result_file, whole_file
 
 # All columns in order, for every table: clusters.csv of runs and additions, predictions, exports.
 COLUMNS = ("path", "cluster", "name", "original_cluster", "addition", "distance", "margin", "confidence", "label")
@@ -36,12 +36,12 @@ def write_parquet(file: BinaryIO, columns: dict[str, Any]) -> None:
     pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), file)
 
 
-TABLE_WRITERS: dict[str, Callable[[BinaryIO, dict[str, Any]], None]] = {"csv": write_csv, "parquet": write_parquet}
+TABLE_WRITERS: dict[str, Callable[[BinaryIO, dict[str, Any]], None]] = {".csv": write_csv, ".parquet": write_parquet}
 
 
 def table_names(stem: str) -> tuple[str, ...]:
     """The names of the files of `write_tables`."""
-    return tuple(f"{stem}.{kind}" for kind in TABLE_WRITERS)
+    return tuple(f"{stem}{suffix}" for suffix in TABLE_WRITERS)
 
 
 def write_tables(folder: Path, columns: dict[str, Any], stem: str = "clusters") -> None:
@@ -49,6 +49,12 @@ def write_tables(folder: Path, columns: dict[str, Any], stem: str = "clusters") 
     for name, write in zip(table_names(stem), TABLE_WRITERS.values(), strict=True):
         with whole_file(Path(folder) / name) as file:
             write(file, columns)
+
+
+def save_table(path: Path, columns: dict[str, Any], suffix: str | None = None) -> None:
+    """Write a table to a path from the user, in the format of `suffix` or of the path."""
+    with result_file(path) as file:
+        TABLE_WRITERS[suffix or path.suffix.lower()](file, columns)
 
 
 def write_column(path: Path, values: np.ndarray) -> None:

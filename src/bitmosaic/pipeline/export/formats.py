@@ -12,16 +12,13 @@ from bitmosaic import __version__
 from bitmosaic.errors import MissingExtraError
 from bitmosaic.images import Progress, quiet
 from bitmosaic.images.decode import quiet_pillow, size_of
+from bitmosaic.io.files import result_file
 from bitmosaic.io.threads import available_threads, in_order
-from bitmosaic.pipeline.export.kind import Exported, FindImages, counted, file_names, saving, write_object
+from bitmosaic.pipeline.export.kind import Exported, FindImages, counted, file_names, write_object
 from bitmosaic.run.clusters import Clusters
 from bitmosaic.run.images import RunImages
-from bitmosaic.run.tables import TABLE_WRITERS, image_table
+from bitmosaic.run.tables import image_table, save_table
 
-# ---- Export the edited clusters as CSV, Parquet, .npy or a faiss index. Rows are in the order of the run.
-
-
-SUFFIXES = tuple(f".{kind}" for kind in TABLE_WRITERS)
 ROWS_AT_ONCE = 2**20
 
 
@@ -42,19 +39,13 @@ def table(clusters: Clusters) -> dict[str, Any]:
 
 
 def export_csv(clusters: Clusters, path: Path, *_: Any) -> Exported:
-    save_table(table(clusters), path, "csv")
+    save_table(path, table(clusters), ".csv")
     return Exported.of(clusters)
 
 
 def export_parquet(clusters: Clusters, path: Path, *_: Any) -> Exported:
-    save_table(table(clusters), path, "parquet")
+    save_table(path, table(clusters), ".parquet")
     return Exported.of(clusters)
-
-
-def save_table(columns: dict[str, Any], path: Path, kind: str | None = None) -> None:
-    """Write columns as CSV or Parquet, by the suffix if no kind is given."""
-    with saving(path) as file:
-        TABLE_WRITERS[kind or path.suffix.lower().removeprefix(".")](file, columns)
 
 
 # ---- arrays
@@ -71,7 +62,7 @@ def export_labels(clusters: Clusters, path: Path, *_: Any) -> Exported:
 
 
 def _save(clusters: Clusters, path: Path, array: np.ndarray) -> Exported:
-    with saving(path) as file:
+    with result_file(path) as file:
         np.lib.format.write_array(file, array, allow_pickle=False)
     return Exported.of(clusters)
 
@@ -87,7 +78,7 @@ def export_faiss(clusters: Clusters, path: Path, _: Any, progress: Progress) -> 
     for first in range(0, len(codes), ROWS_AT_ONCE):
         index.add(np.ascontiguousarray(codes[first : first + ROWS_AT_ONCE]))
         progress("adding codes", min(first + ROWS_AT_ONCE, len(codes)), len(codes))
-    with saving(path) as file:
+    with result_file(path) as file:
         file.write(faiss.serialize_index_binary(index).data)
     return Exported.of(clusters)
 
@@ -122,7 +113,7 @@ def export_coco(clusters: Clusters, path: Path, find_images: FindImages, progres
             for number in clusters.numbers
         ],
     }
-    with saving(path) as file:
+    with result_file(path) as file:
         write_object(file, head, images=_images(clusters, names, sizes), annotations=_annotations(clusters))
     return Exported.of(clusters, notes, without_size=without_size)
 
@@ -207,7 +198,7 @@ def export_fiftyone(clusters: Clusters, path: Path, find_images: FindImages, pro
         "sample_fields": fields,
         "info": {"made_by": f"bitmosaic {__version__}", "run": str(run.folder.resolve()), "edits": clusters.version},
     }
-    with saving(path) as file:
+    with result_file(path) as file:
         write_object(file, head, samples=_samples(clusters, names, progress))
     return Exported.of(clusters, notes)
 

@@ -1,15 +1,12 @@
-"""Shared by all exports: their result, atomic files, JSON with long lists, names of image files."""
+"""Shared by all exports: their result, JSON with long lists, names of image files."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bitmosaic.errors import ExportError
 from bitmosaic.images import Progress, display_path
-from bitmosaic.io.files import result_file
 from bitmosaic.run.clusters import Clusters
 from bitmosaic.run.images import RunImages
 
@@ -41,16 +38,6 @@ class Kind:
     name: str
     suffixes: tuple[str, ...]
     write: Write
-
-
-@contextmanager
-def saving(path: Path) -> Iterator[BinaryIO]:
-    """A file that appears when it is complete. System errors become an `ExportError`."""
-    try:
-        with result_file(path) as file:
-            yield file
-    except OSError as error:
-        raise ExportError(f"{path} could not be written: {error.strerror or error}.") from error
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -3,10 +3,8 @@
 import io
 import os
 import re
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,19 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bitmosaic.errors import ExportError, FileFormatError, InvalidDataError, MissingFileError
+from bitmosaic.errors import InvalidDataError
 from bitmosaic.images import Progress, quiet
-from bitmosaic.io.files import ABANDONED, beside, make_folder, new_file, remove_unfinished, sync_folder, write_json
+from bitmosaic.io.files import (
+    ABANDONED,
+    beside,
+    make_folder,
+    new_file,
+    remove,
+    remove_unfinished,
+    sync_folder,
+    write_json,
+    writing,
+)
 from bitmosaic.pipeline.export.kind import Exported, FindImages, counted
 from bitmosaic.run.clusters import Clusters
 from bitmosaic.run.images import RunImages
@@ -50,83 +58,46 @@ def write_links(
     copied as it is; an image of an array becomes a PNG file. `facts` go into the manifest of the folder, by which
     `open_images` recognizes such folders and skips them.
     """
-    if not images.available:
-        raise MissingFileError(
-            f"Links need the images; those of {images.run.folder} were not found. Pass their folder: --source FOLDER."
-        )
+    images.required("A folder of links")
     folder = Path(os.path.abspath(folder))
-    remove_unfinished(folder, below=False)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InvalidDataError(f"Links go into a new or empty folder; {folder} is not empty. Choose another.")
-    unfinished = beside(folder / "inside" if folder.exists() else folder)
-    remove_unfinished(unfinished.parent, below=False, older_than=ABANDONED)
+    unfinished = beside(folder)
+    remove_unfinished(folder.parent, below=False, older_than=ABANDONED)
     links = copies = 0
     name: dict[str, Callable[[str], str]] = defaultdict(_own_names)
     targets = {row: Path(place, name[place](wanted)) for row, place, wanted in entries}
     try:
-        make_folder(unfinished)
-        for place in name:
-            (unfinished / place).mkdir(exist_ok=True)
-        write_json(unfinished / "manifest.json", {"format": FORMAT, "version": VERSION} | facts)
-        to_copy = []
-        for number, (row, target) in enumerate(targets.items(), 1):
-            image_place = images.place(row)
-            if image_place is None:
-                to_copy.append(row)
-            elif os.path.isfile(image_place):
-                (unfinished / target).symlink_to(image_place)
-                links += 1
-            progress("linking images", number, len(targets))
-        for number, (row, content) in enumerate(images.contents(to_copy), 1):
-            copies += _copy(content, unfinished / targets[row])
-            progress("copying images", number, len(to_copy))
-        for place in name:
-            sync_folder(unfinished / place)
-        _put(unfinished, folder)
-    except ExportError:
-        raise
-    except (OSError, FileFormatError) as error:
-        raise ExportError(
-            f"The export to {folder} failed after {links + copies:,} of {len(targets):,} images: {error} "
-            "Nothing was kept; try again."
-        ) from error
+        with writing(folder):
+            make_folder(unfinished)
+            for place in name:
+                (unfinished / place).mkdir(exist_ok=True)
+            write_json(unfinished / "manifest.json", {"format": FORMAT, "version": VERSION} | facts)
+            to_copy = []
+            for number, (row, target) in enumerate(targets.items(), 1):
+                image_place = images.place(row)
+                if image_place is None:
+                    to_copy.append(row)
+                elif os.path.isfile(image_place):
+                    (unfinished / target).symlink_to(image_place)
+                    links += 1
+                progress("linking images", number, len(targets))
+            for number, (row, content) in enumerate(images.contents(to_copy), 1):
+                copies += _copy(content, unfinished / targets[row])
+                progress("copying images", number, len(to_copy))
+            for place in name:
+                sync_folder(unfinished / place)
+            if folder.exists():
+                folder.rmdir()  # empty, as checked above
+            unfinished.rename(folder)
+            sync_folder(folder.parent)
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        remove(unfinished, ignore_errors=True)
     missing = len(targets) - links - copies
     kinds = [counted(links, "link")] * bool(links or not copies) + [counted(copies, "copy", "copies")] * bool(copies)
     notes = [f"{missing:,} images were not found."] if missing else []
     made = {"folders": len(name), "links": links, "copies": copies, "missing": missing}
     return Exported(made, f"{' and '.join(kinds)} in {counted(len(name), 'folder')}", notes)
-
-
-def _put(unfinished: Path, folder: Path) -> None:
-    """Rename the finished folder. An existing empty folder may be in use by a shell: its content is moved into it.
-
-    If a rename fails, all are undone: a partial export would look complete.
-    """
-    moves = [(unfinished, folder)]
-    if unfinished.parent == folder:
-        moves = [(entry, folder / entry.name) for entry in unfinished.iterdir()]
-    try:
-        for entry, place in moves:
-            entry.rename(place)
-        sync_folder(moves[0][1].parent)
-    except BaseException as error:
-        if left := _undo(moves):
-            raise ExportError(
-                f"The export to {folder} failed at its end ({error}), and {left[0]} could not be moved back. "
-                "Remove it, and try again."
-            ) from error
-        raise
-
-
-def _undo(moves: Sequence[tuple[Path, Path]]) -> list[Path]:
-    """Undo the renames that were made. Returns the places that could not be undone."""
-    made = [(entry, place) for entry, place in moves if not os.path.lexists(entry)]
-    for entry, place in made:
-        with suppress(OSError):
-            place.rename(entry)
-    return [place for entry, place in made if not os.path.lexists(entry)]
 
 
 def _copy(content: bytes | np.ndarray | None, target: Path) -> bool:
@@ -143,11 +114,11 @@ def _copy(content: bytes | np.ndarray | None, target: Path) -> bool:
 
 def _free(target: Path) -> Path:
     """The target, or a numbered one if the name is taken by a link."""
-    number = 1
-    while target.exists() or target.is_symlink():
+    number, free = 1, target
+    while os.path.lexists(free):
         number += 1
-        target = target.with_name(f"{target.stem.removesuffix(f' ({number - 1})')} ({number}){target.suffix}")
-    return target
+        free = target.with_name(f"{target.stem} ({number}){target.suffix}")
+    return free
 
 
 # ---- safe file names

@@ -1,5 +1,7 @@
 """Images with shapes of their own, and copies of them."""
 
+import shutil
+
 import numpy as np
 from PIL import Image
 
@@ -20,3 +22,11 @@ def write_scenes(folder, n=30, side=48):
     Image.fromarray(scene(1, side)).save(folder / "poor.jpg", quality=40)
     (folder / "twin.png").write_bytes((folder / "02.png").read_bytes())
     return folder
+
+
+def copy_run(made, folder):
+    """A copy of the run and its images in a folder. The copied run refers to the copied images."""
+    images = shutil.copytree(made / "images", folder / "images")
+    shutil.copytree(made / "run", folder / "run")
+    recipe = folder / "run" / "views" / "extraction.json"
+    recipe.write_text(recipe.read_text().replace(str(made / "images"), str(images)))

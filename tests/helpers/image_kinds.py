@@ -6,7 +6,7 @@ from PIL import Image
 KINDS = ("disc", "noise", "stripes")
 
 
-def picture(kind, rng, size=24):
+def make_image(kind, rng, size=24):
     y, x = np.mgrid[:size, :size]
     image = np.full((size, size, 3), 255.0)
     if kind == "disc":
@@ -19,11 +19,11 @@ def picture(kind, rng, size=24):
     return np.clip(image + rng.normal(0, 6, image.shape), 0, 255).astype(np.uint8)
 
 
-def write_pictures(folder, n_each, seed=0, suffix="png"):
+def write_images(folder, n_each, seed=0, suffix="png"):
     """n_each images of each kind as files, in a folder for each kind; returns the folder."""
     rng = np.random.default_rng(seed)
     for kind in KINDS:
         (folder / kind).mkdir(parents=True, exist_ok=True)
         for i in range(n_each):
-            Image.fromarray(picture(kind, rng)).save(folder / kind / f"{i:04d}.{suffix}")
+            Image.fromarray(make_image(kind, rng)).save(folder / kind / f"{i:04d}.{suffix}")
     return folder

@@ -1,0 +1,181 @@
+"""Damaged runs, additions, labels and recipes are refused with one clear error. Damaged caches are ignored."""
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from image_kinds import write_images
+
+from bitmosaic import HSIC, BinaryKMeans, pipeline
+from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ModelFileError
+from bitmosaic.estimators.model_file import read_model, write_model
+from bitmosaic.explorer.map import make_map, store_map, stored_map
+from bitmosaic.io.read import read_json
+from bitmosaic.pipeline.encoding import extraction_options
+from bitmosaic.pipeline.export import export
+from bitmosaic.run.clusters import Clusters, ImageFacts
+from bitmosaic.run.folder import Run
+from bitmosaic.run.manifest import Manifest
+
+ADDITION = "additions/0001"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run of 12 images, to which 6 were added."""
+    root = tmp_path_factory.mktemp("damaged")
+    run = pipeline.cluster(write_images(root / "first", 4), root / "run", 3, views=("ch",), max_side=16)
+    return pipeline.add(run, write_images(root / "more", 2, seed=1), update=True).run.folder
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "run")
+
+
+def change(path, **values):
+    path.write_text(json.dumps(read_json(path) | values))
+
+
+def use(folder):
+    run = Run(folder)
+    extraction_options(run)
+    Clusters(ImageFacts.of(run))
+
+
+def test_the_undamaged_run_is_read(folder):
+    use(folder)
+
+
+@pytest.mark.parametrize("text", [b"", b"[" * 100_000, b'{"format": "bitm'])
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "views/manifest.json", "views/extraction.json", f"{ADDITION}/manifest.json"]
+)
+def test_truncated_json_is_refused(folder, name, text):
+    (folder / name).write_bytes(text)
+    with pytest.raises(FileFormatError):
+        use(folder)
+
+
+def test_a_manifest_without_a_required_field_is_refused(folder):
+    manifest = read_json(folder / "manifest.json")
+    del manifest["begun"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(FileFormatError, match=r"manifest\.json is incomplete .*'begun'"):
+        Run(folder)
+
+
+@pytest.mark.parametrize(("part", "what"), [("", "a run folder"), (ADDITION, "an addition to a run")])
+def test_a_manifest_of_another_version_or_format_is_refused(folder, part, what):
+    change(folder / part / "manifest.json", version=2)
+    with pytest.raises(FileFormatError, match=f"is {what} of version 2; this bitmosaic reads 1. Update bitmosaic"):
+        use(folder)
+    change(folder / part / "manifest.json", version=1, format="other")
+    with pytest.raises(FileFormatError, match=f"is not {what}") as caught:
+        use(folder)
+    assert ("bitmosaic cluster" in str(caught.value)) == (not part)
+
+
+def test_an_addition_without_a_manifest_or_number_is_refused(folder):
+    (folder / ADDITION / "manifest.json").unlink()
+    with pytest.raises(MissingFileError, match=r"there is none in .*0001\. Copy the run again"):
+        use(folder)
+    (folder / ADDITION).rename(folder / "additions" / "0002")
+    with pytest.raises(FileFormatError, match="numbered from 0001 on"):
+        use(folder)
+
+
+def test_a_run_that_lost_additions_of_its_fit_is_refused(folder):
+    change(folder / "manifest.json", absorbed=2)
+    with pytest.raises(FileFormatError, match="has 1 additions, expected at least the 2 of its last fit"):
+        use(folder)
+
+
+def test_a_manifest_is_read_back_as_it_was_written(folder, tmp_path):
+    """The keys of a finished run are those of version 0.1.0."""
+    stored = read_json(folder / "manifest.json")
+    Manifest.read(folder).write(tmp_path)
+    assert read_json(tmp_path / "manifest.json") == stored
+    keys = {"format", "version", "bitmosaic", "python", "packages", "begun", "arguments", "seconds", "bytes", "images"}
+    keys |= {"skipped", "view_weights", "iterations", "sizes", "mean_distances", "sheets"}
+    assert stored.keys() == keys
+
+
+@pytest.mark.parametrize("part", ["", ADDITION])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [("labels", lambda a: a.astype(float)), ("codes", lambda a: a[:, 0]), ("distances", lambda a: a[1:])],
+)
+def test_columns_that_do_not_fit_the_run_are_refused(folder, part, name, damage):
+    path = folder / part / f"{name}.npy"
+    np.save(path, damage(np.load(path)))
+    with pytest.raises(FileFormatError, match=rf"{name}\.npy must hold .*Copy the run again"):
+        use(folder)
+
+
+def test_views_with_other_rows_than_the_run_are_refused(folder):
+    change(folder / "manifest.json", images=11)
+    for name in ("codes", "labels", "distances"):
+        np.save(folder / f"{name}.npy", np.load(folder / f"{name}.npy")[1:])
+    with pytest.raises(FileFormatError, match="has 18 rows, expected 17"):
+        use(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00v\x00{'descr': '<i4', (((", None])
+def test_a_truncated_column_is_refused_without_a_word_about_pickles(folder, content):
+    path = folder / "labels.npy"
+    path.write_bytes(path.read_bytes()[:-3] if content is None else content)
+    with pytest.raises(FileFormatError, match=r"labels\.npy is not a whole \.npy file") as caught:
+        use(folder)
+    assert "pickle" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [">i8", ">U9"])
+def test_true_labels_of_another_byte_order_are_in_every_table(folder, dtype):
+    shutil.rmtree(folder / "additions")
+    change(folder / "views" / "manifest.json", labels=True)
+    np.save(folder / "views" / "labels.npy", (np.arange(12) % 5).astype(dtype))
+    for kind in ("csv", "parquet"):
+        export(Clusters(ImageFacts.of(Run(folder))), folder.with_name(f"table.{kind}"), kind)
+    table = pq.read_table(folder.with_name("table.parquet"))
+    assert [int(label) for label in table["label"].to_pylist()] == [*range(5), *range(5), 0, 1]
+
+
+def test_a_map_of_other_codes_or_damaged_is_ignored(folder):
+    run = Run(folder)
+    store_map(run, make_map(np.asarray(run.column("codes"))))
+    assert stored_map(run) is not None
+    np.save(folder / "codes.npy", ~np.load(folder / "codes.npy"))
+    assert stored_map(Run(folder)) is None
+    (folder / "map.npz").write_bytes(b"PK\x03\x04")
+    assert stored_map(run) is None
+
+
+@pytest.mark.parametrize("recipe", [{"views": [{"name": 1, "extractor": 2, "options": {}}], "max_side": 16}, []])
+def test_an_invalid_recipe_is_refused(folder, recipe):
+    (folder / "views" / "extraction.json").write_text(json.dumps(recipe))
+    with pytest.raises(FileFormatError, match=r"extraction\.json cannot be read"):
+        use(folder)
+
+
+@pytest.mark.parametrize("labels", [np.float64(3), np.zeros((18, 2)), np.array([b"\xff"] * 18)])
+def test_invalid_labels_are_refused(folder, labels):
+    np.save(folder / "true.npy", labels)
+    with pytest.raises(InvalidDataError, match="Labels must be"):
+        pipeline.evaluate(Run(folder), folder / "true.npy")
+
+
+@pytest.mark.parametrize("kind", [HSIC, BinaryKMeans])
+def test_bit_weights_that_leave_the_range_of_floats_are_refused(tmp_path, kind):
+    X, path = np.random.default_rng(0).normal(size=(20, 4)), tmp_path / "model"
+    if kind is HSIC:
+        HSIC(2, n_bits=16, n_anchors=4, random_state=0).fit([X]).save(path)
+    else:
+        BinaryKMeans(2, random_state=0).fit((X > 0).astype(np.uint8)).save(path)
+    arrays, facts = read_model(path, kind.__name__)
+    arrays["bit_weights"][3] = 1e300
+    write_model(path, kind.__name__, arrays, facts)
+    with pytest.raises(ModelFileError):
+        kind.load(path)

@@ -4,14 +4,14 @@ import os
 import signal
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Thread
 
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, WorkerPlugin
+from distributed import Client, LocalCluster, WorkerPlugin, wait
 from made_views import (
     FAINT,
     SMALL,
@@ -20,12 +20,15 @@ from made_views import (
     assert_same_fit,
     leave_rows_on_workers,
     marking,
+    soon,
+    states_on,
     troubled_block,
     use_small_parts,
 )
 
 from bitmosaic import HSIC, BinaryKMeans
 from bitmosaic.errors import ClusterError
+from bitmosaic.estimators.dask.fit import RESULT, fit_on_cluster, new_name
 
 pytestmark = pytest.mark.filterwarnings("ignore:The objective still fell")
 
@@ -142,6 +145,17 @@ def test_ctrl_c_while_codes_are_clustered_leaves_nothing_running(client):
         BinaryKMeans(3, random_state=0).fit(codes)
     assert_nothing_left(client)
     del caught
+
+
+def test_the_end_of_a_fit_releases_futures_that_are_still_referenced(client):
+    with fit_on_cluster():
+        kept = [client.submit(abs, -1, key=new_name(step)) for step in ("step", RESULT)]
+        wait(kept)
+    assert soon(lambda: list(client.run_on_scheduler(states_on)) == [kept[1].key])
+    with suppress(ZeroDivisionError), fit_on_cluster():
+        kept = [client.submit(abs, -1, key=new_name(step)) for step in ("step", RESULT)]
+        raise ZeroDivisionError
+    assert_nothing_left(client)
 
 
 def test_a_failed_fit_is_released_whatever_keys_the_user_has(client, tmp_path):

@@ -96,8 +96,8 @@ def test_coco_has_a_category_per_cluster_and_an_annotation_per_image(clusters, t
     np.testing.assert_allclose([a["distance"] for a in coco["annotations"]], clusters.distances, atol=1e-4)
     assert [image["label"] for image in coco["images"]] == clusters.facts.run.views.labels.tolist()
     for image in coco["images"]:
-        with Image.open(image["file_name"]) as image:
-            assert image.size == (image["width"], image["height"])
+        with Image.open(image["file_name"]) as opened:
+            assert opened.size == (image["width"], image["height"])
     assert (done.facts, done.notes) == ({"pictures": 120, "clusters": 2, "without_size": 0}, [])
 
 

@@ -122,7 +122,7 @@ def test_a_missing_image_is_not_the_one_to_keep(run, images):
 
 def test_images_of_an_archive_have_sizes(images, tmp_path):
     archive = shutil.make_archive(tmp_path / "images", "zip", images)
-    found = find_duplicates(clustered(archive, tmp_path / "run"))
+    found = find_duplicates(clustered(archive, tmp_path / "of archive"))
     sizes = {copy.path: copy.bytes for group in found.groups for copy in group}
     assert sizes == {path: (images / path).stat().st_size for path in sizes}
     assert len(sizes) == 7

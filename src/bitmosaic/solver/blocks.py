@@ -5,6 +5,7 @@ bitwise identical for any memory limit, chunk size, number of threads, or distri
 """
 
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -74,7 +75,7 @@ class Blocks:
         self.step = rows_per_block(views.widths)
         self.chunk_size = min(chunk_size or self.step, self.step)
         self.slices = list(row_ranges(self.n_rows, self.step))
-        block_bytes = 4 * self.step * sum(e.n_anchors for e in embeddings)
+        block_bytes = 4 * self.step * sum(e.n_columns for e in embeddings)
         self.n_cached = min(len(self.slices), int(cache_bytes // block_bytes))
         self._cache: list = [None] * self.n_cached  # per block, per view: (Z, missing)
 
@@ -197,18 +198,44 @@ class Blocks:
         return self.add_up(own_grams)
 
     def joint_gram(self):
-        """Gram matrix of the concatenated embeddings (Σl, Σl) float64, and the slice of each view in it.
+        """Gram matrix of the concatenated similarities (Σl, Σl) float64, and the slice of each view in it.
 
         Between views the products are in float32.
         """
         views = side_by_side([e.n_anchors for e in self.embeddings])
-        parts = self.add_up(all_grams)
+        parts = self.add_up(partial(all_grams, [e.n_anchors for e in self.embeddings]))
         joint = np.empty((views[-1].stop, views[-1].stop))
         for view, G in zip(views, parts, strict=False):
             joint[view, view] = G
         for (u, v), G in zip(combinations(range(len(views)), 2), parts[len(views) :], strict=True):
             joint[views[u], views[v]], joint[views[v], views[u]] = G, G.T
         return joint, views
+
+
+FUSED = 2  # bound on a column of F, so that sums stay exact
+
+
+class FusedBlocks:
+    """The rows of all views in one space, F = Σ_v Z_v P_v: blocks of a single view for Algorithm 1."""
+
+    def __init__(self, blocks, projections):
+        self.blocks, self.projections = blocks, projections
+        self.n_rows, self.embeddings = blocks.n_rows, [projections]
+        self.constant, self.problem = blocks.constant, blocks.problem
+
+    def run(self, work, *columns):
+        return self.blocks.run(partial(on_fused, self.projections, work), *columns)
+
+    def totals(self):
+        return self.blocks.add_up(partial(on_fused, self.projections, column_totals))
+
+    def grams(self):
+        return self.blocks.add_up(partial(on_fused, self.projections, own_grams))
+
+
+def on_fused(projections, work, Zs, *columns):
+    F = sum(Z @ P for Z, P in zip(Zs, projections, strict=True))
+    return work([np.clip(F, -FUSED, FUSED, out=F)], *columns)
 
 
 def column_totals(Zs):
@@ -219,7 +246,8 @@ def own_grams(Zs):
     return None, [own_products(Z) for Z in Zs]
 
 
-def all_grams(Zs):
+def all_grams(n_anchors, Zs):
+    Zs = [Z[:, :l] for Z, l in zip(Zs, n_anchors, strict=True)]
     return None, [own_products(Z) for Z in Zs] + [A.T @ B for A, B in combinations(Zs, 2)]
 
 
@@ -258,11 +286,11 @@ class LocalData:
         """The data to learn from some sorted rows. On a cluster, few rows are moved to one machine."""
         return self
 
-    def scan(self, rows, n_threads, root):
+    def scan(self, rows, n_threads, root, unit=False):
         """Facts of every view over some sorted rows. With many rows, mean and variance come from every k-th row."""
         stride = -(-len(rows) // FEW_ROWS)
         some = rows[::stride]
-        facts = scan(self.views, None if len(some) == self.n_rows else some, n_threads, root)
+        facts = scan(self.views, None if len(some) == self.n_rows else some, n_threads, root, unit)
         if stride == 1:
             return facts
         present = self.presence(rows, n_threads)

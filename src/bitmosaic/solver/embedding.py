@@ -7,6 +7,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from bitmosaic.hamming import kernels
 
+LARGEST_COLUMN = 4  # bound on a linear column, in units of the mean length of a row: keeps fixed-point sums exact
 FAR = 1e15  # in units of the training data's spread
 FINEST = 1e-38  # smallest γ whose inverse fits into float32
 STRANGE = 7.0  # ‖x - a‖²/γ, a similarity of 0.001
@@ -17,9 +18,10 @@ BASIS_ROWS, ROWS_PER_COMPONENT = 1024, 32  # rows for principal components: the 
 class Embedding:
     """ψ of one view: exp(-‖x - a‖²/γ) for each anchor a, minus its mean over the training data.
 
-    Before that, samples are shifted by `offset` and multiplied by `factor` (after the square root, if `root`), and then
-    multiplied by `basis` if there is one. `anchors` are already transformed. With `silence`, a sample that is similar
-    to no anchor becomes a zero row, as if missing. Otherwise all such samples would share the same large nonzero row.
+    Before that, samples are shifted by `offset` and multiplied by `factor` (of their square roots, or of rows of length
+    1, depending on `scaling`), and then multiplied by `basis` if there is one. `anchors` are already transformed. With
+    `silence`, a sample that is similar to no anchor becomes a zero row, as if missing. Otherwise all such samples would
+    share the same large nonzero row. With `linear`, the transformed columns times `linear` follow the similarities.
     """
 
     offset: np.ndarray  # (d,) float64
@@ -27,9 +29,10 @@ class Embedding:
     basis: np.ndarray | None  # (d, k) float32
     anchors: np.ndarray  # (l, k) float32, k = d without a basis
     gamma: float
-    mean: np.ndarray  # (l,) float32
-    root: bool = False
+    mean: np.ndarray  # (l,) float32, (l + k,) if linear
+    scaling: str = "plain"
     silence: bool = False
+    linear: float = 0.0  # 0: similarities only
 
     @property
     def n_anchors(self):
@@ -40,6 +43,11 @@ class Embedding:
         """Number of columns that are compared with anchors."""
         return len(self.offset) if self.basis is None else self.basis.shape[1]
 
+    @property
+    def n_columns(self):
+        """Number of columns of Z."""
+        return self.n_anchors + (self.width if self.linear else 0)
+
     def normalize(self, X, check=None):
         """Raw rows (n, d) -> centered, scaled, reduced float32 rows (n, k), zero where missing; and which are missing
         (n,).
@@ -48,10 +56,11 @@ class Embedding:
         similar to no anchor, and its square is still finite. `check` is called if float32 cannot hold a value.
         """
         rows = np.empty(X.shape, np.float32)
-        plain = kernels.normalize(np.ascontiguousarray(X), self.offset, self.factor, self.root, FAR, rows)
+        missing = np.isnan(X[:, 0])
+        scaled, is_root = np.ascontiguousarray(scaled_rows(X, self.scaling)), self.scaling == "root"
+        plain = kernels.normalize(scaled, self.offset, self.factor, is_root, FAR, rows)
         if check and not plain:
             check(X)
-        missing = np.isnan(X[:, 0])
         return rows if self.basis is None else rows @ self.basis, missing
 
     def __call__(self, X, check=None):
@@ -61,11 +70,24 @@ class Embedding:
         products = rows @ self.anchors.T
         inverse_width = np.float32(1 / self.gamma)
         reach = np.float32(STRANGE * self.gamma if self.silence else np.inf)
-        kernels.similarities(products, squares(rows), squares(self.anchors), inverse_width, self.mean, missing, reach)
-        return products, missing
+        mean, beyond = self.mean[: self.n_anchors], self.mean[self.n_anchors :]
+        kernels.similarities(products, squares(rows), squares(self.anchors), inverse_width, mean, missing, reach)
+        if not self.linear:
+            return products, missing
+        rows *= np.float32(self.linear)
+        np.clip(rows, -LARGEST_COLUMN, LARGEST_COLUMN, out=rows)
+        return np.hstack([products, subtract_mean(rows, beyond, missing)]), missing
 
     def centered(self, mean):
         return replace(self, mean=np.asarray(mean, np.float32))
+
+
+def scaled_rows(X, scaling):
+    """Raw rows X, of length 1 if `scaling` is "unit" (rows of zeros stay)."""
+    if scaling != "unit":
+        return X
+    lengths = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+    return (X / np.where(lengths > 0, lengths, 1)[:, None]).astype(X.dtype)
 
 
 def subtract_mean(Z, mean, missing):
@@ -112,24 +134,27 @@ def principal_basis(X, n_components, random_state, damped=True):
     return (Vt.T * (variance + mean_variance) ** -0.25).astype(np.float32)
 
 
-def normalization(offset, factor, root=False):
+def normalization(offset, factor, scaling="plain"):
     """An embedding without anchors, which can only normalize rows."""
     nothing = np.empty(0, np.float32)
-    return Embedding(offset, factor, None, nothing.reshape(0, len(offset)), 1.0, nothing, root)
+    return Embedding(offset, factor, None, nothing.reshape(0, len(offset)), 1.0, nothing, scaling)
 
 
-def fit_embedding(plain, anchor_rows, probe_blocks, kernel_width, reach=None):
+def fit_embedding(plain, anchor_rows, probe_blocks, kernel_width, reach=None, linear=False):
     """`plain`, which has no anchors yet, with anchors and kernel width from raw rows. The mean is still zero.
 
     γ = 2σ², σ = kernel_width · 2 · the mean distance of a probe to its nearest anchor. With `reach`, σ is at least
     kernel_width times that quantile of the distances, so that almost every sample is similar to some anchor, and the
     others become zero rows. Probes come as blocks of raw rows, each with the index of the anchor that is the probe
-    itself, or -1: a sample is not its own neighbor.
+    itself, or -1: a sample is not its own neighbor. With `linear`, the columns follow the similarities, scaled so that
+    probes have a mean squared length of 1.
     """
     anchors = plain.normalize(anchor_rows)[0]
-    parts = [np.empty(0)]
+    parts, lengths, count = [np.empty(0)], 0.0, 0
     for rows, is_anchor in probe_blocks:
-        D = squared_distances(plain.normalize(rows)[0], anchors)
+        X = plain.normalize(rows)[0]
+        lengths, count = lengths + float(squares(X).sum(dtype=np.float64)), count + len(X)
+        D = squared_distances(X, anchors)
         own = np.flatnonzero(is_anchor >= 0)
         D[own, is_anchor[own]] = np.inf
         parts.append(np.sqrt(D.min(1).astype(np.float64)))
@@ -141,10 +166,11 @@ def fit_embedding(plain, anchor_rows, probe_blocks, kernel_width, reach=None):
     gamma = 2 * sigma**2
     if gamma < FINEST:  # every probe equals an anchor within float32 precision
         gamma = 1.0
-    return replace(
+    fitted = replace(
         plain,
         anchors=anchors,
         gamma=float(gamma),
-        mean=np.zeros(len(anchors), np.float32),
         silence=reach is not None,
+        linear=float(np.sqrt(count / lengths) if lengths > 0 else 1.0) if linear else 0.0,
     )
+    return replace(fitted, mean=np.zeros(fitted.n_columns, np.float32))

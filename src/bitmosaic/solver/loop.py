@@ -177,6 +177,7 @@ class Settings:
     cluster_iter: int  # κ
     n_init: int
     tol: float
+    rotate: bool = False  # one fused view, whose projection is a rotation; λ1 = λ2 = 0
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ def learn(
     constraints on the labels · known (n,): first labels, -1 where unknown, for a start without labels.
     """
     s, n, m = settings, blocks.n_rows, len(blocks.embeddings)
-    factors = [steps.regularized_factor(G, s.ridge, s.variance_reward) for G in grams]
+    factors = [] if s.rotate else [steps.regularized_factor(G, s.ridge, s.variance_reward) for G in grams]
     fairness = n / n_present  # compare views by mean loss, whatever number of rows has them
     shares = np.ones(m) if start.shares is None else start.shares
     state = checkpoint.resume(lambda: signature(s, grams, n_present, start, start_rows, rng), rng)
@@ -287,7 +288,9 @@ def first_state(blocks, start, start_rows, s, shares, rng, rules=None, known=Non
 
 
 def projections(grams, factors, ZtBs, weights, s):
-    """P_v = [P_S, P_I_v] for every view: (l, K) float64    [eq. 12, 13]"""
+    """P_v = [P_S, P_I_v] for every view: (l, K) float64    [eq. 12, 13]; or the rotation of one fused view"""
+    if s.rotate:
+        return [steps.rotation(ZtBs[0])]
     P_Is = [steps.individual_projection(F, ZtB[:, s.K_S :]) for F, ZtB in zip(factors, ZtBs, strict=True)]
     if s.K_S == 0:
         return P_Is

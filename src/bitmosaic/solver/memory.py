@@ -58,7 +58,7 @@ class Needs:
     n_start: int  # rows that the start uses
     n_train: int
     n_rows: int = 0  # rows clustered at the end, if more than n_train
-    constrained: int = 0  # bytes for constraints
+    others: int = 0  # bytes for constraints and proposals
 
     def fixed(self, n_threads):
         """Peak number of bytes beside the cached blocks while learning: in the start or in a pass over the data."""
@@ -97,7 +97,7 @@ class Needs:
             + 8 * l * m * self.n_bits * (4 + under_way)
         )
         codes = self.n_train * (2 * self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
-        return model + codes + self.constrained
+        return model + codes + self.others
 
     def _blocks(self, n_threads):
         """Bytes for the blocks being processed."""

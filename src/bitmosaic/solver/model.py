@@ -44,22 +44,23 @@ class Model:
         return nearest_centers(codes, self.centers, plain_if_equal(self.bit_weights), n_threads)[0]
 
     def to_arrays(self):
-        """Named arrays, and kernel width, root and silence of each embedding, for a file."""
+        """Named arrays, and kernel width, scaling, silence and linear scale of each embedding, for a file."""
         arrays = {"centers": self.centers, "bit_weights": self.bit_weights, "weights": self.weights}
         for v, (embedding, P) in enumerate(zip(self.embeddings, self.projections, strict=True)):
             arrays |= {f"view{v}.{name}": getattr(embedding, name) for name in _EMBEDDING_ARRAYS}
             if embedding.basis is not None:
                 arrays[f"view{v}.basis"] = embedding.basis
             arrays[f"view{v}.projection"] = P
-        return arrays, [[e.gamma, e.root, e.silence] for e in self.embeddings]
+        return arrays, [[e.gamma, e.scaling, e.silence, e.linear] for e in self.embeddings]
 
     @classmethod
     def from_arrays(cls, arrays, kernels):
         embeddings, projections = [], []
-        for v, (gamma, root, silence) in enumerate(kernels):
+        for v, (gamma, scaling, silence, linear) in enumerate(kernels):
             offset, factor, anchors, mean = (arrays[f"view{v}.{name}"] for name in _EMBEDDING_ARRAYS)
             basis = arrays.get(f"view{v}.basis")
-            embeddings.append(Embedding(offset, factor, basis, anchors, float(gamma), mean, bool(root), bool(silence)))
+            kernel = float(gamma), mean, str(scaling), bool(silence), float(linear)
+            embeddings.append(Embedding(offset, factor, basis, anchors, *kernel))
             projections.append(arrays[f"view{v}.projection"])
         return cls(embeddings, projections, arrays["weights"], arrays["centers"], arrays["bit_weights"])
 
@@ -73,7 +74,8 @@ class Model:
         for v, embedding in enumerate(self.embeddings):
             l, k = embedding.anchors.shape
             d = k if embedding.basis is None else len(embedding.basis)
-            shapes = {"offset": (d,), "factor": (d,), "anchors": (l, k), "mean": (l,), "projection": (l, 8 * n_bytes)}
+            shapes = {"offset": (d,), "factor": (d,), "anchors": (l, k)}
+            shapes |= {"mean": (embedding.n_columns,), "projection": (embedding.n_columns, 8 * n_bytes)}
             if embedding.basis is not None:
                 shapes["basis"] = (d, k)
             arrays |= {f"view{v}.{name}": (np.float32, shape) for name, shape in shapes.items()}

@@ -8,11 +8,13 @@ import numpy as np
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.hamming import kernels
 from bitmosaic.io.threads import in_order, row_ranges
+from bitmosaic.solver.embedding import scaled_rows
 from bitmosaic.views import exact_dtype, forget_pages, read_rows
 
 ROWS_PER_BLOCK = 1024
 BYTES_PER_BLOCK = 16 * 2**20  # of raw features, for very wide views
 LARGEST = np.finfo(np.float32).max
+SPARSE = 0.5  # fraction of zeros from which rows of views without negative values get length 1
 SMALLEST_SPREAD = 1e-37  # of a column: the inverse of a smaller one overflows float32
 
 
@@ -26,13 +28,13 @@ def rows_per_block(widths):
 
 @dataclass(frozen=True)
 class ViewFacts:
-    """Statistics of one view over the rows that have it; of the square roots of its values if `root`."""
+    """Statistics of one view over the rows that have it, after its scaling of rows or values."""
 
     present: np.ndarray  # (n,) bool, for the scanned rows
     mean: np.ndarray  # (d,) float64
     variance: np.ndarray  # (d,) float64
     resolution: float  # relative rounding error of a value
-    root: bool
+    scaling: str  # "root", "unit" or "plain"
 
     @property
     def constant(self):
@@ -71,20 +73,21 @@ class Moments:
         return float(np.median(np.abs(skewness))) if varied.any() else 0.0
 
 
-def scan(views, rows=None, n_threads=1, root=False):
+def scan(views, rows=None, n_threads=1, root=False, unit=False):
     """Statistics of every view, over some sorted `rows` or all of them. A row of NaN is a missing view.
 
-    With `root`, a view without negative values gets a square root if that makes its columns more symmetric. Its moments
-    are then those of the roots.
+    With `root`, a view without negative values gets a square root if that makes its columns more symmetric. With
+    `unit`, its rows get length 1 if most of its values are zero. Its moments are then those of the scaled rows.
     """
     facts = [
-        _scan_view(name, array, rows, n_threads, root) for name, array in zip(views.names, views.arrays, strict=True)
+        _scan_view(name, array, rows, n_threads, root, unit)
+        for name, array in zip(views.names, views.arrays, strict=True)
     ]
     check_images(views.names, ~np.array([f.present for f in facts]), rows, 0)
     return facts
 
 
-def _scan_view(name, array, rows, n_threads, root):
+def _scan_view(name, array, rows, n_threads, root, unit):
     n, width = (array.shape[0] if rows is None else len(rows)), array.shape[1]
     present = np.empty(n, bool)
 
@@ -94,20 +97,30 @@ def _scan_view(name, array, rows, n_threads, root):
         present[block] = check_rows(name, X, rows, block.start)
         if not present[block].all():
             X = X[present[block]]
-        found = Moments(X), Moments(X, root=True) if root and X.min(initial=0) >= 0 else None
+        no_negatives = X.min(initial=0) >= 0
+        found = {"plain": Moments(X)}
+        if root and no_negatives:
+            found["root"] = Moments(X, root=True)
+        if unit and no_negatives:
+            found["unit"] = Moments(scaled_rows(X, "unit"))
         forget_pages(array, numbers)
-        return found
+        return found, np.count_nonzero(X)
 
-    plain, rooted = Moments(np.empty((0, width))), Moments(np.empty((0, width)))
-    for part, rooted_part in in_order(look, row_ranges(n, rows_per_block([width])), n_threads):
-        plain.add(part)
-        root = root and rooted_part is not None
-        if root:
-            rooted.add(rooted_part)
-    root = root and rooted.typical_skewness() < plain.typical_skewness()
-    moments = rooted if root else plain
+    totals = {name: Moments(np.empty((0, width))) for name in ("plain", "root", "unit")}
+    n_nonzero = 0
+    for part, count in in_order(look, row_ranges(n, rows_per_block([width])), n_threads):
+        totals = {name: total for name, total in totals.items() if name in part}
+        for name, moments in part.items():
+            if name in totals:
+                totals[name].add(moments)
+        n_nonzero += count
+    scaling = "plain"
+    if "unit" in totals and n_nonzero < (1 - SPARSE) * present.sum() * width:
+        scaling = "unit"
+    elif "root" in totals and totals["root"].typical_skewness() < totals["plain"].typical_skewness():
+        scaling = "root"
     resolution = float(np.finfo(exact_dtype(array)).eps)
-    return ViewFacts(present, moments.mean, moments.variance, resolution, root)
+    return ViewFacts(present, totals[scaling].mean, totals[scaling].variance, resolution, scaling)
 
 
 def presence(views, rows=None, n_threads=1):

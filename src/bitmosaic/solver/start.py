@@ -171,9 +171,10 @@ APART = 0.4  # mean silhouette from which clusters count as well separated
 
 @dataclass(frozen=True)
 class Start:
-    projections: list[np.ndarray]  # (l, K) float32 for each view
+    projections: list[np.ndarray]  # (l, K) float32 for each view, or (l + k, d) if there is a rotation
     labels: np.ndarray | None = None  # (n,) of the sample's rows
     shares: np.ndarray | None = None  # (m,) ω_v, None if all are 1
+    rotation: np.ndarray | None = None  # (d, K) float32; then the weights of the views are in the projections
 
 
 @dataclass(frozen=True)
@@ -288,14 +289,20 @@ def view_shares(gram, views, n_rows):
 
 
 def agreed_directions(gram, views, whiteners, shares, count, rng, exponent=AGREEMENT_EXPONENT):
-    """The directions T_v (l, k) along which the whitened views agree most, each weighted by its agreement.
+    """The directions T_v (l, k) of the embeddings that span the agreed space."""
+    found = agreed_space(gram, views, shares, count, rng, exponent)
+    return [W @ U for W, U in zip(whiteners, found, strict=True)]
+
+
+def agreed_space(gram, views, shares, count, rng, exponent=AGREEMENT_EXPONENT):
+    """The directions (p, k) of each whitened view along which the views agree most, each weighted by its agreement.
 
     The eigenvalues w of the whitened Gram matrix, each view scaled by √ω_v, lie in [0, Σω]; Σω is full agreement.
     """
     scale = np.repeat(np.sqrt(shares), [view.stop - view.start for view in views])
     w, U = top_eigenvectors(gram * np.outer(scale, scale), min(count, len(gram)), rng)
     U = scale[:, None] * U * (np.maximum(w, 0) ** exponent / shares.sum())
-    return [W @ U[view] for W, view in zip(whiteners, views, strict=True)]
+    return [U[view] for view in views]
 
 
 def discriminating_directions(blocks, rows, whiteners, labels, n_clusters):
@@ -319,7 +326,7 @@ def project(blocks, rows, directions):
 
 
 def project_block(directions, Zs):
-    return sum(Z @ T for Z, T in zip(Zs, directions, strict=True)), []
+    return sum(Z[:, : len(T)] @ T for Z, T in zip(Zs, directions, strict=True)), []
 
 
 def on_the_sphere(Y):

@@ -123,6 +123,16 @@ def centroids(Q, S, d, balance):
     return np.where(flipped, -Q, Q)
 
 
+FUSED_LENGTH = 0.5  # root mean square of the rows of F: few columns of F exceed 2, where they are cut
+
+
+def rotation(FtB):
+    """R (d, K) that minimizes ‖B - F R‖² where R Rᵀ is a multiple of I that gives F R the size of B: orthogonal
+    Procrustes."""
+    U, _, Vt = np.linalg.svd(FtB.astype(np.float64), full_matrices=False)
+    return np.sqrt(FtB.shape[1]) / FUSED_LENGTH * (U @ Vt)
+
+
 # ---- view weights and the objective
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.io.threads import in_order, row_ranges, single_threaded_blas
+from bitmosaic.solver.blocks import FusedBlocks
 from bitmosaic.solver.clustering import refine
 from bitmosaic.solver.constrained.clustering import best_seeding, with_final_sizes, with_rules
 from bitmosaic.solver.embedding import basis_rows, fit_embedding, normalization, principal_basis
@@ -17,6 +18,7 @@ from bitmosaic.solver.loop import NO_CHECKPOINT, Settings, encode, learn
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
 from bitmosaic.solver.n_clusters import ClusterCounts, estimate_n_clusters, most_clusters
+from bitmosaic.solver.proposals import FEW_CLUSTERS, proposals_bytes, proposals_start
 from bitmosaic.solver.scan import SMALLEST_SPREAD, rows_per_block
 from bitmosaic.solver.start import Guide, consensus_start, find_consensus, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
@@ -28,6 +30,7 @@ ROWS_PER_ANCHOR = 5  # at least, for the consensus start
 START_ROWS, START_ROWS_PER_CLUSTER = 20_000, 50  # rows for the k-means of the start
 AUTO_COUPLING = 0.15  # fraction of the total vote of the views
 PAPER_COUPLING = 1e-5
+FEW_ROWS, DRAWS_OF_FEW_ROWS = 5000, 3
 CLUSTER_ITER, FINAL_ITER = 10, 50  # rounds of centroids and assignment, in each iteration and on all codes
 ROUND_WORK, FINAL_WORK = 2000, 5000  # rounds × clusters: fewer rounds for many clusters
 
@@ -45,7 +48,7 @@ class Options:
     standardize: bool
     n_components: int | None  # None: views are not reduced
     kernel_width: float
-    start: str  # "rotation" or "consensus"
+    start: str  # "rotation", "consensus" or "proposals"
     norm: str  # "l21" or "frobenius"
     joint: bool
     ridge: float
@@ -56,6 +59,7 @@ class Options:
     max_iter: int
     cluster_iter: int | None  # None: fewer for many clusters
     n_init: int
+    n_fits: int | None  # None: more for few rows
     tol: float
     n_train: int
     memory_limit: int
@@ -97,7 +101,7 @@ def _train(data, o, rng, report, checkpoint, rules, known):
     train_rules = None if rules is None else rules.subset(rows)
     guide = make_guide(train_rules, None if known is None else known[rows], len(rows))
     sample = data.sample(rows)
-    facts = sample.scan(rows, n_threads, o.root)
+    facts = sample.scan(rows, n_threads, o.root, unit=o.start == "proposals" and o.standardize)
     present = np.array([f.present for f in facts])  # (m, n_train)
     n_present = present.sum(1)
     for name, count in zip(data.names, n_present, strict=True):
@@ -111,24 +115,29 @@ def _train(data, o, rng, report, checkpoint, rules, known):
                 "Raise train_size or remove the view."
             )
 
-    anchors = choose_anchors(present, o, rng)  # positions in `rows`, for each view
     warn_if_unlinked(present)
     warn_if_silent(data.names, facts, len(rows))
-    probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
-    draw = int(rng.integers(2**31))  # one seed for all views: a copy of a view must get the same components
 
-    basis = [basis_positions(p, d, o) for p, d in zip(present, data.widths, strict=True)]
-    arrays = sample.arrays(rows[reduce(np.union1d, [probes, *anchors, *basis])])
+    def embedded():
+        """Anchors, and blocks of the training rows with these anchors."""
+        anchors = choose_anchors(present, o, rng)  # positions in `rows`, for each view
+        probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
+        draw = int(rng.integers(2**31))  # one seed for all views: a copy of a view must get the same components
+        basis = [basis_positions(p, d, o) for p, d in zip(present, data.widths, strict=True)]
+        arrays = sample.arrays(rows[reduce(np.union1d, [probes, *anchors, *basis])])
 
-    def one_embedding(v):
-        of_view = probes[present[v, probes]]
-        return _embedding(arrays[v], facts[v], rows, basis[v], anchors[v], of_view, o, n_views > 1, draw)
+        def one_embedding(v):
+            of_view = probes[present[v, probes]]
+            return _embedding(arrays[v], facts[v], rows, basis[v], anchors[v], of_view, o, n_views > 1, draw)
 
-    widest_first = np.argsort(data.widths)[::-1]
-    found = dict(zip(widest_first, in_order(one_embedding, widest_first, n_threads), strict=True))
-    embeddings = [found[v] for v in range(n_views)]
+        widest_first = np.argsort(data.widths)[::-1]
+        found = dict(zip(widest_first, in_order(one_embedding, widest_first, n_threads), strict=True))
+        embeddings = [found[v] for v in range(n_views)]
+        return anchors, sample.blocks(
+            embeddings, rows, chunk_size=o.chunk_size, cache_bytes=cache_bytes, n_threads=n_threads
+        )
 
-    blocks = sample.blocks(embeddings, rows, chunk_size=o.chunk_size, cache_bytes=cache_bytes, n_threads=n_threads)
+    anchors, blocks = embedded()
     report(
         f"embedding {len(rows)} training rows with {len(anchors[0])} anchors; "
         f"{blocks.n_cached} of {len(blocks)} blocks stay in memory"
@@ -137,7 +146,7 @@ def _train(data, o, rng, report, checkpoint, rules, known):
 
     start_rows = np.sort(rng.choice(len(rows), needs.n_start, replace=False))
     counts = None
-    if o.start == "consensus" or o.n_clusters is None:
+    if o.start != "rotation" or o.n_clusters is None:
         joint, slices = blocks.joint_gram()
         grams = [joint[view, view].copy() for view in slices]
         consensus = find_consensus(joint, slices, len(rows), n_present, n_threads)
@@ -150,7 +159,22 @@ def _train(data, o, rng, report, checkpoint, rules, known):
         o = replace(o, n_clusters=counts.chosen)
 
     report(f"{o.start} start")
-    if o.start == "consensus":
+    learning, n_learned = blocks, n_present
+    if o.start == "proposals":
+
+        def draws():
+            """Blocks and consensus of several draws of anchors."""
+            yield blocks, consensus
+            for _ in range(1, n_draws(o, len(rows))):
+                other = embedded()[1]
+                other.center(n_present)
+                joint, slices = other.joint_gram()
+                yield other, find_consensus(joint, slices, len(rows), n_present, n_threads)
+
+        found = proposals_start(draws(), start_rows, o, rng, guide)
+        learning, n_learned = FusedBlocks(blocks, found.projections), np.array([len(rows)])
+        grams, start = learning.grams(), replace(found, projections=[found.rotation], shares=None)
+    elif o.start == "consensus":
         n_init = o.n_init if known is None else 1
         start = consensus_start(blocks, start_rows, consensus, o.n_bits, o.n_clusters, n_init, rng, guide)
         del consensus
@@ -167,20 +191,23 @@ def _train(data, o, rng, report, checkpoint, rules, known):
 
     first = None if known is None else guide.known
     learned = learn(
-        blocks, grams, n_present, start, start_rows, settings, rng, progress, checkpoint, train_rules, first
+        learning, grams, n_learned, start, start_rows, settings, rng, progress, checkpoint, train_rules, first
     )
 
     report(f"encoding {n} rows")
-    projections = [P.astype(np.float32) for P in learned.Ps]
+    Ps, weights, view_weights = learned.Ps, learned.weights, learned.view_weights
+    if o.start == "proposals":
+        Ps, weights, view_weights = [P @ Ps[0] for P in found.projections], np.ones(n_views), found.shares
+    projections = [P.astype(np.float32) for P in Ps]
     embeddings = blocks.embeddings
     if len(rows) < n or sample is not data:  # the cached blocks cannot be reused
         blocks = data.blocks(embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
-    codes = encode(blocks, projections, learned.weights, checkpoint)
+    codes = encode(blocks, projections, weights, checkpoint)
     clustering = final_clusters(partial(blocks.problem, codes), n, learned.clustering.Q, o, rng, rules, known)
-    model = Model(embeddings, projections, learned.weights, clustering.centers, clustering.bit_weights)
+    model = Model(embeddings, projections, weights, clustering.centers, clustering.bit_weights)
     return Trained(
         model,
-        learned.view_weights,
+        view_weights,
         codes,
         clustering.labels,
         int((clustering.sizes > 0).sum()),
@@ -189,6 +216,12 @@ def _train(data, o, rng, report, checkpoint, rules, known):
         learned.converged,
         counts,
     )
+
+
+def n_draws(o, n_rows):
+    """Number of draws of anchors that proposals come from."""
+    few = n_rows <= FEW_ROWS and o.n_clusters <= FEW_CLUSTERS
+    return o.n_fits or (DRAWS_OF_FEW_ROWS if few else 1)
 
 
 def training_rows(n, n_train, rules, rng):
@@ -221,8 +254,12 @@ def memory_needs(widths, o, n_rows, rules=None):
     n_clusters = o.n_clusters or most_clusters(o.n_train)
     n_start = min(o.n_train, max(START_ROWS, START_ROWS_PER_CLUSTER * n_clusters))
     more = n_rows if n_rows > o.n_train else 0
-    constrained = 0 if rules is None else rules.n_bytes
-    return Needs(tuple(widths), o.n_components, n_anchors, o.n_bits, n_clusters, n_start, o.n_train, more, constrained)
+    others = 0 if rules is None else rules.n_bytes
+    if o.start == "proposals":
+        columns = [min(d, o.n_components or d) for d in widths]
+        others += proposals_bytes(n_start, columns, n_anchors, n_clusters, o.n_threads)
+        n_anchors += max(columns)  # the embeddings have these columns as well
+    return Needs(tuple(widths), o.n_components, n_anchors, o.n_bits, n_clusters, n_start, o.n_train, more, others)
 
 
 def choose_anchors(present, o, rng):
@@ -265,7 +302,7 @@ def warn_if_silent(names, facts, n_rows):
 def most_anchors(o, n_train):
     """Upper limit of anchors. With too many for the rows, every view can reproduce any bit, and agreement is
     meaningless."""
-    return max(n_train // ROWS_PER_ANCHOR, min(n_train, (o.n_clusters or 1) + 1)) if o.start == "consensus" else n_train
+    return max(n_train // ROWS_PER_ANCHOR, min(n_train, (o.n_clusters or 1) + 1)) if o.start != "rotation" else n_train
 
 
 def basis_positions(present, width, o):
@@ -280,12 +317,12 @@ def _embedding(array, facts, rows, basis, anchors, probes, o, damped, draw):
     """The embedding of one view, not yet centered. A view with rows for a `basis` is reduced, and `damped`."""
     constant = facts.constant
     spread = np.where(constant, 0, facts.variance)
-    if o.standardize:
+    if o.standardize and facts.scaling != "unit":
         factor = np.where(constant, 0, 1 / np.sqrt(np.where(constant, 1, spread)))
     else:
         size = np.sqrt(spread.sum())  # the mean norm of a row becomes 1; γ scales with it, so only rounding changes
         factor = np.where(constant, 0, 1 / size if size > 0 else 0)
-    plain = normalization(facts.mean, factor.astype(np.float32), facts.root)
+    plain = normalization(facts.mean, factor.astype(np.float32), facts.scaling)
     dtype = exact_dtype(array)
 
     def blocks(positions):
@@ -305,7 +342,8 @@ def _embedding(array, facts, rows, basis, anchors, probes, o, damped, draw):
         read_rows(array, rows[anchors], dtype),
         ((X, is_anchor[block]) for X, block in blocks(probes)),
         o.kernel_width,
-        REACH if o.start == "consensus" else None,
+        None if o.start == "rotation" else REACH,
+        linear=o.start == "proposals",
     )
 
 
@@ -314,8 +352,10 @@ def loop_settings(o, n, anchors, shares):
     m = len(anchors)
     same_images = all(np.array_equal(a, anchors[0]) for a in anchors)
     norm = make_norm(o.norm, o.n_bits)
-    coupling = o.coupling
-    if coupling is None and o.start == "consensus":  # λ3·d is a fixed fraction of the largest total vote
+    coupling, rotate = o.coupling, o.start == "proposals"
+    if coupling is None and rotate:
+        coupling = AUTO_COUPLING / typical_bit_weight(o.norm, n)
+    elif coupling is None and o.start == "consensus":  # λ3·d is a fixed fraction of the largest total vote
         coupling = AUTO_COUPLING * shares.sum() ** (1 - o.view_exponent) / typical_bit_weight(o.norm, n)
     elif coupling is None:
         coupling = PAPER_COUPLING
@@ -323,8 +363,8 @@ def loop_settings(o, n, anchors, shares):
         n_clusters=o.n_clusters,
         K=o.n_bits,
         K_S=round(o.shared_ratio * o.n_bits) if m > 1 and (same_images or not o.same_anchors) else 0,
-        ridge=o.ridge,
-        variance_reward=o.variance_reward,
+        ridge=0.0 if rotate else o.ridge,
+        variance_reward=0.0 if rotate else o.variance_reward,
         coupling=coupling if o.joint else 0.0,
         balance=o.balance * n * typical_bit_weight(o.norm, n),
         norm=norm,
@@ -333,6 +373,7 @@ def loop_settings(o, n, anchors, shares):
         cluster_iter=o.cluster_iter or max(2, min(CLUSTER_ITER, ROUND_WORK // o.n_clusters)),
         n_init=o.n_init,
         tol=o.tol,
+        rotate=rotate,
     )
 
 

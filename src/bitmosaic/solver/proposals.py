@@ -1,0 +1,405 @@
+"""The start from proposals: several first clusterings, judged by held-out bits, and what they agree on.
+
+The held-out bits J(L) of a partition L say how much the views know about L on rows that were not used for fitting:
+each view predicts the cluster indicators by ridge regression on the other half of the rows, the predictions of all
+views are added with weights β ≥ 0, and J is the entropy of L minus the cross-entropy of the prediction, in units of
+log2(c). J needs no true labels. It weighs the views (how well does a view predict its own clusters?) and the proposals.
+
+Everything here works on a sample of rows in memory: Y_v (n, p), the whitened similarities of view v, and X_v (n, k),
+its reduced columns, both zero where the view is missing.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.optimize import minimize
+from scipy.sparse import csr_array, diags_array, hstack
+from scipy.sparse.linalg import ArpackError, svds
+
+from bitmosaic.io.threads import in_order
+from bitmosaic.solver.embedding import squared_distances, squares
+from bitmosaic.solver.start import (
+    DIRECTIONS_PER_CLUSTER,
+    MOST_DIRECTIONS,
+    WHITENED,
+    Start,
+    agreed_space,
+    kmeans,
+    kmeans_hints,
+    lloyd,
+    on_the_sphere,
+    random_rotation,
+)
+from bitmosaic.solver.steps import FUSED_LENGTH, rotation
+
+BITS_ROWS, BITS_CLUSTERS = 6000, 64  # most rows and clusters that a partition is judged on
+BITS_RIDGE = 0.01  # of the mean eigenvalue
+LEAST_BITS, MOST_BITS = 0.01, 0.99  # bounds, so that odds stay finite
+LANDMARKS, ROWS_PER_LANDMARK, NEAREST = 1000, 4, 5
+LANDMARK_ROWS, LANDMARK_ITER = 6, 4  # rows per landmark, and iterations, of the k-means that finds landmarks
+FEW_CLUSTERS = 128  # up to this number, graphs and the consensus of all proposals are affordable
+POWERS = (0, 2)  # of the odds of a view, in its weight in a proposal
+CONFIDENCE = 2  # power of the odds of a proposal, in its weight in the consensus
+ROTATION_ROWS, ROTATION_ITER = 6000, 20
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The rows from which first clusters are proposed."""
+
+    white: list[np.ndarray]  # Y_v (n, p) float32
+    plain: list[np.ndarray]  # X_v (n, k) float32, mean squared length 1
+    gram: np.ndarray  # (Σp, Σp) of the whitened views, over all training rows
+    slices: list[slice]  # of each view in it
+    shares: np.ndarray  # (m,) ω_v
+
+
+@dataclass(frozen=True)
+class Proposals:
+    labels: list[np.ndarray]  # (n,) each
+    odds: list[float]  # J / (1 - J) of each
+    own: np.ndarray  # (m,) bits that each view has about its own clusters
+
+
+def proposals_start(draws, rows, o, rng, guide=None):
+    """The Start from proposals on some rows, positions in the blocks. `draws` are (blocks, consensus) for one or
+    several draws of anchors; the start belongs to the first. A `guide` gives labels to start from."""
+    hints, n_init = kmeans_hints(guide, rows), max(1, o.n_init // 2)
+    proposals: list[Proposals] = []
+    for blocks, consensus in draws:
+        sample, scales = start_sample(blocks, rows, consensus)
+        if not proposals:
+            first = sample, consensus.whiteners, scales
+        proposals.append(propose(sample, o.n_clusters, n_init, rng, blocks.n_threads, hints))
+    labels = agree(proposals, o.n_clusters, o.n_init, rng, blocks.n_threads, hints)
+    own = np.mean([p.own for p in proposals], axis=0)
+    return fused_start(*first, labels, own, o.n_clusters, o.n_bits, rng, blocks.n_threads)
+
+
+def proposals_bytes(n_rows, columns, n_anchors, n_clusters, n_threads):
+    """Upper bound on the memory of :func:`proposals_start` for views with these numbers of columns."""
+    m, plain, white = len(columns), sum(columns), len(columns) * min(n_anchors, WHITENED)
+    sample = 12 * n_rows * (white + plain)  # as it is gathered, and split into views
+    graphs = 120 * m * n_rows if n_clusters <= FEW_CLUSTERS else 0
+    spaces = 12 * n_rows * max(plain, MOST_DIRECTIONS, min(n_clusters, FEW_CLUSTERS)) * n_threads
+    judged = 4 * BITS_ROWS * (min(n_clusters, BITS_CLUSTERS) * (m + 3) * n_threads + white)
+    fused = 8 * n_rows * (plain + n_clusters)
+    return sample + max(graphs + spaces + judged, fused + judged)
+
+
+def start_sample(blocks, rows, consensus):
+    """Whitened similarities and reduced columns of some rows, and the factors that take columns of Z to the latter."""
+    undamped = [column_scale(e) for e in blocks.embeddings]
+    maps = [W.astype(np.float32) for W in consensus.whiteners]
+    both, _ = blocks.run_some(partial(sample_block, maps, undamped), rows)
+    white, plain, scales, at = [], [], [], 0
+    for W, factor in zip(maps, undamped, strict=True):
+        white.append(np.ascontiguousarray(both[:, at : at + W.shape[1]]))
+        at += W.shape[1]
+        X = np.ascontiguousarray(both[:, at : at + len(factor)])
+        at += len(factor)
+        there = X.any(1)
+        size = np.sqrt(squares(X[there]).mean(dtype=np.float64)) if there.any() else 0.0
+        size = 1 / size if size > 0 else 1.0
+        plain.append(X * np.float32(size))
+        scales.append(factor.astype(np.float64) * size)
+    return Sample(white, plain, consensus.gram, consensus.views, consensus.shares), scales
+
+
+def sample_block(maps, undamped, Zs):
+    parts = []
+    for Z, W, factor in zip(Zs, maps, undamped, strict=True):
+        parts += [Z[:, : len(W)] @ W, Z[:, len(W) :] * factor]
+    return np.hstack(parts), []
+
+
+def column_scale(embedding):
+    """Factors (k,) that undo the damping of the components of a view."""
+    if embedding.basis is None:
+        return np.ones(embedding.width, np.float32)
+    lengths = np.linalg.norm(embedding.basis, axis=0)
+    return (1 / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def propose(sample, n_clusters, n_init, rng, n_threads=1, hints=None):
+    """Proposals from the consensus directions of the views, nearest-landmark graphs, and k-means, each with equal views
+    and with views weighted by their odds."""
+    hints, m = hints or {}, len(sample.white)
+    held_out = HeldOut(sample.white, rng, n_threads)
+    few = n_clusters <= FEW_CLUSTERS
+    seeds = iter(rng.integers(2**63, size=2 * m + 3 * len(POWERS)).tolist())
+    jobs = [(X, next(seeds), next(seeds)) for X in sample.plain]
+    graphs: list[csr_array] = []
+    own = np.full(m, 0.5)
+    if few:
+        count = landmark_count(len(sample.plain[0]), n_clusters)
+        graphs = list(in_order(lambda job: landmark_graph(job[0], count, job[1]), jobs, n_threads))
+
+    def own_bits(v):
+        if few:
+            labels = graph_labels([graphs[v]], [1.0], n_clusters, n_init, jobs[v][2])
+        else:
+            labels = kmeans(sample.plain[v], n_clusters, 1, np.random.default_rng(jobs[v][2]), 1)
+        return held_out.bits(labels, n_clusters, v)[0]
+
+    if m > 1:
+        own = np.array(list(in_order(own_bits, range(m), n_threads)))
+    weights = [sample.shares * odds(own) ** power for power in (POWERS if m > 1 else POWERS[:1])]
+
+    def directions(w, seed):
+        Y = agreed_rows(sample, w, n_clusters)
+        return kmeans(on_the_sphere(Y), n_clusters, n_init, np.random.default_rng(seed), 1, **hints)
+
+    def graph(w, seed):
+        return graph_labels(graphs, w, n_clusters, n_init, seed, hints)
+
+    def plain(w, seed):
+        X = np.hstack([np.float32(np.sqrt(a)) * X for a, X in zip(w / w.sum(), sample.plain, strict=True)])
+        return kmeans(X, n_clusters, n_init, np.random.default_rng(seed), 1, **hints)
+
+    kinds = (directions, graph, plain) if few else (directions, plain)
+    work = [(kind, w, next(seeds)) for w in weights for kind in kinds]
+
+    def one(job):
+        kind, w, seed = job
+        labels = kind(w, seed)
+        return labels, held_out.bits(labels, n_clusters)[0]
+
+    found = list(in_order(one, work, n_threads))
+    return Proposals([labels for labels, _ in found], [float(odds(J)) for _, J in found], own)
+
+
+def odds(bits):
+    """J / (1 - J), finite."""
+    inside = np.clip(bits, LEAST_BITS, MOST_BITS)
+    return inside / (1 - inside)
+
+
+def agree(proposals, n_clusters, n_init, rng, n_threads=1, hints=None):
+    """First labels (n,): the transfer cut of all proposals, weighted by their odds; with many clusters, the best
+    proposal.
+
+    The proposals form a bipartite graph of rows and proposed clusters. Its spectral embedding is computed on the side
+    of the clusters, and k-means on the angles there gives the labels.
+    """
+    labels = [found for p in proposals for found in p.labels]
+    weights = np.array([value for p in proposals for value in p.odds])
+    if n_clusters > FEW_CLUSTERS or len(labels) == 1:
+        return labels[int(weights.argmax())]
+    weights = (weights / weights.max()) ** CONFIDENCE
+    n, q = len(labels[0]), len(labels)
+    columns = np.stack([found + j * n_clusters for j, found in enumerate(labels)], axis=1)  # (n, q)
+    B = csr_array((np.tile(weights, n), columns.ravel(), np.arange(0, n * q + 1, q)), shape=(n, q * n_clusters))
+    B = B[:, np.flatnonzero(B.sum(axis=0) > 0)]
+    W = (B.T @ B).toarray() / weights.sum()  # similarity of clusters
+    scale = 1 / np.sqrt(W.sum(1))
+    top = len(scale) - min(n_clusters, len(scale))
+    _, V = eigh(scale[:, None] * W * scale, subset_by_index=(top, len(scale) - 1))
+    E = (B @ (scale[:, None] * V[:, ::-1])).astype(np.float32)
+    return kmeans(on_the_sphere(E), n_clusters, n_init, rng, n_threads, **(hints or {}))
+
+
+# ---- held-out bits
+
+
+class HeldOut:
+    """Judges partitions of some rows by the bits that views have about them on held-out halves."""
+
+    def __init__(self, white, rng, n_threads=1):
+        n = len(white[0])
+        self.rows = np.sort(rng.choice(n, BITS_ROWS, replace=False)) if n > BITS_ROWS else np.arange(n)
+        self.seed = int(rng.integers(2**31))
+        self.half = rng.permutation(len(self.rows)) % 2 == 0
+        self.views = list(in_order(self.prepare, [Y[self.rows] for Y in white], n_threads))
+
+    def prepare(self, Y):
+        """Both halves of the rows, each with the inverse of the ridge regression fitted to it."""
+        halves = []
+        for half in (Y[self.half], Y[~self.half]):
+            G = (half.T @ half).astype(np.float64)
+            G[np.diag_indices(len(G))] += BITS_RIDGE * np.trace(G) / len(G) + np.finfo(np.float64).tiny
+            halves.append((half, np.linalg.pinv(G, hermitian=True).astype(np.float32)))
+        return halves
+
+    def bits(self, labels, n_clusters, view=None):
+        """J of the labels (n,) in units of log2(c), and β, from all views or from one."""
+        labels, chosen = labels[self.rows], np.ones(len(self.rows), bool)
+        if n_clusters > BITS_CLUSTERS:  # judge some of the clusters only
+            some = np.random.default_rng(self.seed).choice(n_clusters, BITS_CLUSTERS, replace=False)
+            chosen = np.isin(labels, some)
+        present, labels = np.unique(labels[chosen], return_inverse=True)
+        if len(present) < 2:
+            return 0.0, np.ones(len(self.views) if view is None else 1)
+        views = self.views if view is None else [self.views[view]]
+        T = np.zeros((len(labels), len(present)), np.float32)
+        T[np.arange(len(labels)), labels] = 1
+        T -= T.mean(0)
+        predictions = np.stack([self.predict(halves, T, chosen) for halves in views])
+        beta, bits = stacked(predictions, labels)
+        return bits / np.log2(min(n_clusters, BITS_CLUSTERS)), beta
+
+    def predict(self, halves, T, chosen):
+        """Predictions (n, c) of the indicators T of the chosen rows, each half from the other."""
+        out = np.empty_like(T)
+        first = self.half[chosen]
+        (A, inverse_A), (B, inverse_B) = halves
+        A, B = A[chosen[self.half]], B[chosen[~self.half]]
+        out[first] = A @ (inverse_B @ (B.T @ T[~first]))
+        out[~first] = B @ (inverse_A @ (A.T @ T[first]))
+        return out
+
+
+def stacked(predictions, labels):
+    """β (m,) ≥ 0 that minimizes the cross-entropy of softmax(log prior + Σ β_v S_v), and the bits gained by it.
+
+    predictions (m, n, c) float32 are the S_v.
+    """
+    m, n, _ = predictions.shape
+    shares = np.bincount(labels) / n
+    prior = np.log(shares).astype(np.float32)
+    rows = np.arange(n)
+    own = predictions[:, rows, labels].astype(np.float64)  # (m, n)
+
+    def loss(beta):
+        A = np.tensordot(beta.astype(np.float32), predictions, 1) + prior
+        A -= A.max(1, keepdims=True)
+        right = A[rows, labels].astype(np.float64)
+        np.exp(A, out=A)
+        total = A.sum(1, keepdims=True)
+        A /= total
+        gradient = [(a - np.einsum("ij,ij->i", A, S)).mean() for a, S in zip(own, predictions, strict=True)]
+        return float((np.log(total[:, 0]) - right).mean()), -np.array(gradient)
+
+    found = minimize(loss, np.full(m, 3.0), jac=True, method="L-BFGS-B", bounds=[(0, 200)] * m, options={"maxiter": 40})
+    return found.x, float(-(shares * np.log2(shares)).sum() - found.fun / np.log(2))
+
+
+# ---- the spaces of the proposals
+
+
+def agreed_rows(sample, weights, n_clusters):
+    """Rows in the space on which the weighted views agree (n, q) float32."""
+    count = min(DIRECTIONS_PER_CLUSTER * n_clusters, MOST_DIRECTIONS)
+    directions = agreed_space(sample.gram, sample.slices, weights / weights.max(), count, np.random.default_rng(0))
+    return sum(Y @ T.astype(np.float32) for Y, T in zip(sample.white, directions, strict=True))
+
+
+def landmark_count(n_rows, n_clusters):
+    return min(LANDMARKS, max(2 * n_clusters, n_rows // ROWS_PER_LANDMARK), n_rows)
+
+
+def landmark_graph(X, count, seed):
+    """Z (n, p): similarities of each row to its nearest landmarks, divided by the root of the landmark's degree.
+
+    Landmarks are centers of a short k-means. Rows without the view have no edges.
+    """
+    rng, there = np.random.default_rng(seed), np.flatnonzero(X.any(1))
+    n, count = len(X), min(count, len(there))
+    if count < 2:
+        return csr_array((n, 1), dtype=np.float32)
+    some = X[np.sort(rng.choice(there, min(len(there), LANDMARK_ROWS * count), replace=False))]
+    first = some[rng.choice(len(some), count, replace=False)]
+    centers = lloyd(some, first[None], LANDMARK_ITER, n_threads=1).centers[0]
+    r = min(NEAREST, count - 1)
+    nearest, D = np.empty((n, r), np.int32), np.empty((n, r), np.float32)
+    step, sizes = 4096, squares(centers)
+    for a in range(0, n, step):
+        distances = squared_distances(X[a : a + step], centers, sizes)
+        nearest[a : a + step] = np.argpartition(distances, r, axis=1)[:, :r]
+        D[a : a + step] = np.take_along_axis(distances, nearest[a : a + step], axis=1)
+    width = 2 * np.sqrt(D[there]).mean(dtype=np.float64) ** 2 + np.finfo(np.float32).tiny
+    weights = np.exp((D.min(1, keepdims=True) - D) / np.float32(width))
+    weights /= weights.sum(1, keepdims=True)
+    missing = np.ones(n, bool)
+    missing[there] = False
+    weights[missing] = 0
+    Z = csr_array((weights.ravel(), nearest.ravel(), np.arange(0, n * r + 1, r)), shape=(n, count))
+    degrees = np.asarray(Z.sum(axis=0))
+    return csr_array(Z @ diags_array(1 / np.sqrt(np.maximum(degrees, 1e-9)).astype(np.float32)))
+
+
+def graph_labels(graphs, weights, n_clusters, n_init, seed, hints=None):
+    """Spectral clustering of the rows of all graphs side by side, each times the root of its weight."""
+    weights = np.asarray(weights) / np.sum(weights)
+    Z = csr_array(hstack([np.float32(np.sqrt(w)) * Z for w, Z in zip(weights, graphs, strict=True)]))
+    U, values = left_vectors(Z, min(n_clusters + 1, min(Z.shape) - 1))
+    connected = len(values) > 1 and values[1] < 1 - 1e-4  # then the first vector is constant
+    U = U[:, 1:] if connected else U[:, :n_clusters]
+    rng = np.random.default_rng(seed)
+    return kmeans(on_the_sphere(U.astype(np.float32)), n_clusters, n_init, rng, 1, **(hints or {}))
+
+
+def left_vectors(Z, count):
+    """The left singular vectors (n, k) of a sparse matrix, and the squares of their singular values, largest first."""
+    if count < Z.shape[1] // 8:
+        start = np.random.default_rng(0).standard_normal(min(Z.shape)).astype(Z.dtype)
+        try:
+            U, values, _ = svds(Z, count, v0=start, tol=1e-3)
+            order = np.argsort(-values, kind="stable")
+            return np.ascontiguousarray(U[:, order]), values[order] ** 2
+        except ArpackError:
+            pass
+    G = (Z.T @ Z).toarray().astype(np.float64)
+    values, V = eigh(G, subset_by_index=(len(G) - count, len(G) - 1))
+    values, V = values[::-1], V[:, ::-1]
+    return Z @ (V / np.sqrt(np.maximum(values, 1e-9))), values
+
+
+# ---- codes
+
+
+def fused_start(sample, whiteners, scales, labels, own, n_clusters, K, rng, n_threads=1):
+    """The Start for first labels of the sample's rows: one space that holds the views and the predicted clusters.
+
+    F = [√w_1 X_1 … √w_m X_m | S], where w_v are the weights of the views and S = Σ β_v Y_v M_v predicts the clusters by
+    ridge regression; both parts have mean squared length 1. Its K principal directions, as projections (l + k, d) of
+    every view, and the rotation (d, K) after which their signs lose least. whiteners W_v (l, p) and scales (k,) take
+    the embedding of view v to Y_v and X_v.
+    """
+    n, m = len(labels), len(sample.white)
+    weights = sample.shares * (odds(own) if m > 1 else 1.0)
+    weights = weights / weights.sum()
+    beta = HeldOut(sample.white, rng, n_threads).bits(labels, n_clusters)[1]
+    T = np.zeros((n, n_clusters), np.float32)
+    T[np.arange(n), labels] = 1
+    T -= T.mean(0)
+    maps = [b * ridge_map(Y, T) for b, Y in zip(beta, sample.white, strict=True)]  # (p, c) each
+    S = sum(Y @ M.astype(np.float32) for Y, M in zip(sample.white, maps, strict=True))
+    size = np.sqrt(squares(S).mean(dtype=np.float64))
+    size = 1 / size if size > 0 else 0.0
+    parts = [np.float32(np.sqrt(w)) * X for w, X in zip(weights, sample.plain, strict=True)] + [np.float32(size) * S]
+    F = np.hstack(parts)
+    G = (F.T @ F).astype(np.float64) / n
+    d = min(K, len(G))
+    values, U = eigh(G, subset_by_index=(len(G) - d, len(G) - 1))
+    total = max(values.sum(), np.finfo(np.float64).tiny)
+    U = U[:, ::-1] * (FUSED_LENGTH / np.sqrt(total))
+    edges = np.cumsum([0, *(part.shape[1] for part in parts)])
+    blocks = [U[a:b] for a, b in pairwise(edges)]
+    projections = [
+        np.vstack([W @ (size * M @ blocks[-1]), scale[:, None] * (np.sqrt(w) * block)]).astype(np.float32)
+        for W, M, scale, w, block in zip(whiteners, maps, scales, weights, blocks[:-1], strict=True)
+    ]
+    some = F if n <= ROTATION_ROWS else F[np.sort(rng.choice(n, ROTATION_ROWS, replace=False))]
+    R = best_rotation(some @ U.astype(np.float32), K, rng)
+    return Start(projections, labels, weights, R)
+
+
+def ridge_map(Y, T):
+    """(p, c): the ridge regression of T on Y."""
+    G = (Y.T @ Y).astype(np.float64)
+    G[np.diag_indices(len(G))] += BITS_RIDGE * np.trace(G) / len(G) + np.finfo(np.float64).tiny
+    return np.linalg.pinv(G, hermitian=True) @ (Y.T @ T)
+
+
+def best_rotation(F, K, rng):
+    """R (d, K) with orthogonal rows, alternately fitted to the signs of F R (iterative quantization). With fewer
+    columns than bits, it starts from several random rotations side by side."""
+    d = F.shape[1]
+    R = np.hstack([random_rotation(d, d, rng) for _ in range(-(-K // d))])[:, :K].astype(np.float32)
+    for _ in range(ROTATION_ITER):
+        R = rotation(F.T @ np.where(F @ R >= 0, np.float32(1), np.float32(-1))).astype(np.float32)
+    return R

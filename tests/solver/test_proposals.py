@@ -1,0 +1,134 @@
+"""The start from proposals: held-out bits, graphs, consensus and rotation, each against something independent."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.metrics import adjusted_rand_score
+
+from bitmosaic.solver import steps
+from bitmosaic.solver.proposals import (
+    HeldOut,
+    Proposals,
+    agree,
+    best_rotation,
+    graph_labels,
+    landmark_graph,
+    left_vectors,
+    stacked,
+)
+
+TRUTH = np.arange(600) % 4
+
+
+def blobs(seed=0, d=6, spread=0.3):
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=(4, d))[TRUTH] + spread * rng.normal(size=(600, d))).astype(np.float32)
+
+
+def test_a_perfect_prediction_has_all_bits_and_noise_has_none():
+    rng = np.random.default_rng(0)
+    perfect = np.eye(4, dtype=np.float32)[TRUTH] - 0.25
+    noise = rng.normal(size=(600, 4)).astype(np.float32)
+    beta, bits = stacked(np.stack([perfect, noise]), TRUTH)
+    assert bits == pytest.approx(2, abs=0.01)  # log2 of four equal clusters
+    assert beta[0] > 10 * beta[1]
+    assert stacked(noise[None], TRUTH)[1] == pytest.approx(0, abs=0.02)
+
+
+def test_the_weights_of_stacked_views_are_a_minimum():
+    rng = np.random.default_rng(0)
+    views = np.stack([np.eye(4)[TRUTH] + rng.normal(size=(600, 4)) for _ in range(3)]).astype(np.float32)
+    beta, bits = stacked(views, TRUTH)
+    for change in np.vstack([np.eye(3), -np.eye(3)]) * 0.2:
+        A = np.tensordot(beta + change, views, 1)
+        p = np.exp(A) / np.exp(A).sum(1, keepdims=True)
+        assert 2 + np.log2(p[np.arange(600), TRUTH]).mean() <= bits + 1e-6
+
+
+def test_held_out_bits_tell_true_clusters_from_random_ones():
+    rng = np.random.default_rng(0)
+    held_out = HeldOut([blobs(), blobs(1)], rng)
+    assert held_out.bits(TRUTH, 4)[0] > 0.9
+    assert held_out.bits(rng.permutation(TRUTH), 4)[0] < 0.05  # not above chance, although in-sample it would be
+    assert held_out.bits(np.zeros(600, int), 4)[0] == 0
+
+
+def test_bits_of_one_view_are_those_of_this_view_alone():
+    noise = np.random.default_rng(1).normal(size=(600, 5)).astype(np.float32)
+    both = HeldOut([blobs(), noise], np.random.default_rng(0))
+    alone = HeldOut([noise], np.random.default_rng(0))
+    assert both.bits(TRUTH, 4, view=1)[0] == alone.bits(TRUTH, 4)[0] < 0.05
+    assert both.bits(TRUTH, 4, view=0)[0] > 0.9
+
+
+def test_many_clusters_are_judged_by_some_of_them():
+    labels = np.arange(600) % 150
+    X = np.eye(150, dtype=np.float32)[labels]
+    assert HeldOut([X - X.mean(0)], np.random.default_rng(0)).bits(labels, 150)[0] > 0.9
+
+
+def test_a_landmark_graph_joins_near_rows_and_no_missing_ones():
+    X = blobs()
+    X[7] = 0  # a missing view
+    Z = landmark_graph(X, 60, seed=0)
+    assert Z.shape == (600, 60)
+    assert Z[[7]].nnz == 0 or not Z[[7]].toarray().any()
+    similarity = (Z @ Z.T).toarray()
+    same = TRUTH[:, None] == TRUTH
+    assert similarity[same].mean() > 20 * similarity[~same].mean()
+
+
+@pytest.mark.parametrize("columns", [8, 200], ids=["dense", "Lanczos"])
+def test_left_vectors_are_those_of_a_full_decomposition(columns):
+    rng = np.random.default_rng(0)
+    Z = np.where(rng.random((300, columns)) < 0.2, rng.random((300, columns)), 0)
+    U, values = left_vectors(csr_array(Z), 4)
+    expected = np.linalg.svd(Z)
+    np.testing.assert_allclose(values, expected[1][:4] ** 2, rtol=1e-2)
+    np.testing.assert_allclose(np.abs(np.einsum("ij,ij->j", U[:, :1], expected[0][:, :1])), 1, rtol=1e-3)
+
+
+def test_spectral_clusters_of_a_graph_are_the_blobs_whether_it_is_connected_or_not():
+    for spread in (0.05, 0.4):
+        labels = graph_labels([landmark_graph(blobs(spread=spread), 80, seed=0)], [1.0], 4, 5, seed=0)
+        assert adjusted_rand_score(TRUTH, labels) > 0.95
+
+
+def test_the_consensus_follows_the_proposals_with_the_best_odds():
+    rng = np.random.default_rng(0)
+    wrong = [rng.integers(4, size=600) for _ in range(3)]
+    flawed = [np.where(rng.random(600) < 0.1, rng.integers(4, size=600), rng.permutation(4)[TRUTH]) for _ in range(3)]
+    found = agree([Proposals([*wrong, *flawed], [0.05] * 3 + [9.0] * 3, np.ones(1))], 4, 5, rng)
+    each = [adjusted_rand_score(TRUTH, labels) for labels in flawed]
+    assert adjusted_rand_score(TRUTH, found) > max(each)
+
+
+def test_with_many_clusters_the_best_proposal_is_taken():
+    labels = [np.arange(600) % 300, np.arange(600) % 200]
+    proposals = [Proposals(labels[:1], [1.0], np.ones(1)), Proposals(labels[1:], [2.0], np.ones(1))]
+    assert agree(proposals, 300, 1, np.random.default_rng(0)) is labels[1]
+
+
+@pytest.mark.parametrize("d", [5, 16])
+def test_no_other_rotation_is_nearer_to_the_codes(d):
+    rng, K = np.random.default_rng(0), 16
+    F, B = rng.normal(size=(200, d)), np.where(rng.random((200, K)) < 0.5, 1.0, -1.0)
+    R = steps.rotation(F.T @ B)
+    np.testing.assert_allclose(R @ R.T, np.eye(d) * (R @ R.T)[0, 0], atol=1e-9)
+    size = np.sqrt((R @ R.T)[0, 0])
+    for _ in range(20):
+        other = size * np.linalg.qr(rng.normal(size=(K, K)))[0][:d]
+        assert np.square(B - F @ R).sum() <= np.square(B - F @ other).sum()
+
+
+def test_fitted_rotations_lose_less_by_signs_than_random_ones():
+    rng = np.random.default_rng(0)
+    F = (rng.normal(size=(500, 16)) * np.linspace(2, 0.1, 16)).astype(np.float32)
+    F /= np.sqrt(np.square(F).sum(1).mean()) / steps.FUSED_LENGTH
+    R = best_rotation(F, 16, rng)
+    random = np.linalg.qr(rng.normal(size=(16, 16)))[0] * np.sqrt(16) / steps.FUSED_LENGTH
+
+    def loss(R):
+        return np.square(np.sign(F @ R) - F @ R).sum()
+
+    assert loss(R) < 0.95 * loss(random)

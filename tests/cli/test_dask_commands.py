@@ -65,7 +65,8 @@ def test_a_run_interrupted_on_one_machine_is_resumed_on_a_cluster(place, schedul
 
 
 def test_ctrl_c_ends_the_workers_and_the_same_command_resumes(place):
-    command = ["extract", "photos", "--out", "interrupted", *VIEWS, "--workers", 2]
+    write_images(place / "many", 200)  # the interrupt must come before the end, also on a busy machine
+    command = ["extract", "many", "--out", "interrupted", *VIEWS, "--workers", 2]
     started = subprocess.Popen(
         [*COMMAND, *map(str, command)], cwd=place, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -78,7 +79,7 @@ def test_ctrl_c_ends_the_workers_and_the_same_command_resumes(place):
     assert errors == "Interrupted. Run the same command again to resume.\n"
     assert not (place / "interrupted").exists()
     run(*command[:-2], cwd=place)  # also without workers
-    assert read_views(place / "interrupted").n_rows == 60
+    assert read_views(place / "interrupted").n_rows == 600
 
 
 @pytest.mark.parametrize(

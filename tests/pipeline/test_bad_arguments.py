@@ -110,11 +110,6 @@ def test_views_of_the_wrong_kind_are_refused(given, builtin, sentence):
     refused(builtin, sentence, lambda: Views(**{"names": ("a",), "arrays": (X,)} | given))
 
 
-@pytest.mark.parametrize("parameter", ["coupling", "n_threads"])
-def test_numbers_beyond_those_of_the_solver_are_refused(parameter):
-    refused(ValueError, f"{parameter} must fit into a 64-bit integer", lambda: HSIC(3, **{parameter: 2**70}).fit(X))
-
-
 @pytest.mark.parametrize(
     ("checkpoint", "builtin"),
     [(True, TypeError), (b"abc", TypeError), ("x" * 300, OSError)],

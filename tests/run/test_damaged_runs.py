@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from image_kinds import write_images
 
-from bitmosaic import HSIC, BinaryKMeans, pipeline
-from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ModelFileError
-from bitmosaic.estimators.model_file import read_model, write_model
+from bitmosaic import pipeline
+from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
 from bitmosaic.explorer.map import make_map, store_map, stored_map
 from bitmosaic.io.read import read_json
 from bitmosaic.pipeline.encoding import extraction_options
@@ -153,29 +152,8 @@ def test_a_map_of_other_codes_or_damaged_is_ignored(folder):
     assert stored_map(run) is None
 
 
-@pytest.mark.parametrize("recipe", [{"views": [{"name": 1, "extractor": 2, "options": {}}], "max_side": 16}, []])
-def test_an_invalid_recipe_is_refused(folder, recipe):
-    (folder / "views" / "extraction.json").write_text(json.dumps(recipe))
-    with pytest.raises(FileFormatError, match=r"extraction\.json cannot be read"):
-        use(folder)
-
-
 @pytest.mark.parametrize("labels", [np.float64(3), np.zeros((18, 2)), np.array([b"\xff"] * 18)])
 def test_invalid_labels_are_refused(folder, labels):
     np.save(folder / "true.npy", labels)
     with pytest.raises(InvalidDataError, match="Labels must be"):
         pipeline.evaluate(Run(folder), folder / "true.npy")
-
-
-@pytest.mark.parametrize("kind", [HSIC, BinaryKMeans])
-def test_bit_weights_that_leave_the_range_of_floats_are_refused(tmp_path, kind):
-    X, path = np.random.default_rng(0).normal(size=(20, 4)), tmp_path / "model"
-    if kind is HSIC:
-        HSIC(2, n_bits=16, n_anchors=4, random_state=0).fit([X]).save(path)
-    else:
-        BinaryKMeans(2, random_state=0).fit((X > 0).astype(np.uint8)).save(path)
-    arrays, facts = read_model(path, kind.__name__)
-    arrays["bit_weights"][3] = 1e300
-    write_model(path, kind.__name__, arrays, facts)
-    with pytest.raises(ModelFileError):
-        kind.load(path)

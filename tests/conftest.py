@@ -1,7 +1,8 @@
 """Fixtures shared by several folders of tests.
 
 A suite that runs in the background of a shell ignores Ctrl-C, and so would the commands it starts: the handler is set
-again. Hypothesis has no deadline: the machine may be busy, and a kernel may have to be compiled first.
+again. Hypothesis has no deadline: the machine may be busy, and a kernel may have to be compiled first. It tries the
+same examples in every run.
 """
 
 import os
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, derandomize=True)
 settings.load_profile("untimed")
 pytest.register_assert_rewrite("made_views")
 

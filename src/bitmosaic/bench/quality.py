@@ -1,4 +1,5 @@
-"""Compare HSIC and k-means on labeled data over several seeds. Scores are computed from the stored labels."""
+"""Compare HSIC with k-means, LSC-K and MVSC on labeled data over several seeds. Scores are computed from the stored
+labels."""
 
 import hashlib
 import itertools
@@ -22,6 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler, normalize
 
 import bitmosaic
+from bitmosaic.bench.baselines import make
 from bitmosaic.bench.datasets import choose_views, open_data
 from bitmosaic.bench.experiment import SCORES, Case, Run, RunFile
 from bitmosaic.errors import InvalidDataError
@@ -75,8 +77,16 @@ def hsic(views, n_clusters, seed, progress):
     return HSIC(n_clusters, random_state=seed).fit(views, progress=progress).labels_
 
 
+def proposals(views, n_clusters, seed, progress):
+    return HSIC(n_clusters, start="proposals", random_state=seed).fit(views, progress=progress).labels_
+
+
 def paper(views, n_clusters, seed, progress):
     return HSIC.paper(n_clusters, random_state=seed).fit(views, progress=progress).labels_
+
+
+def _baseline(name: str) -> Callable:
+    return lambda views, n_clusters, seed, progress: make(name, n_clusters, random_state=seed).fit_predict(views)
 
 
 def _unchanged(views: Views) -> Views:
@@ -88,7 +98,10 @@ METHODS: dict[str, tuple[Callable, Callable]] = {
     "KMeans-balanced": (balanced, kmeans),
     "KMeans-raw": (raw, kmeans),
     "KMeans-L2": (unit_rows, kmeans),
+    "LSC-K": (_unchanged, _baseline("LSC-K")),
+    "MVSC": (_unchanged, _baseline("MVSC")),
     "HSIC": (_unchanged, hsic),
+    "HSIC.proposals": (_unchanged, proposals),
     "HSIC.paper": (_unchanged, paper),
 }
 
@@ -166,7 +179,7 @@ def maker(method: str) -> str:
 @cache
 def _source_hash() -> str:
     root = Path(bitmosaic.__file__).parent
-    sources = sorted(path for path in root.rglob("*.py") if "bench" not in path.relative_to(root).parts)
+    sources = sorted(path for path in root.rglob("*.py") if path.parent != root / "bench")
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
 
 
@@ -260,6 +273,7 @@ def blob_centers(c: int, d: int, rng: np.random.Generator) -> np.ndarray:
 
 # ---- tables
 
+LEVEL = 0.005  # difference of NMI
 WIDTH = 100  # columns of output to a file or pipe
 
 
@@ -276,7 +290,13 @@ def _tables(cases: list[Case], runs: list[Run]) -> Iterator[Table]:
     plain = [case.name for case in cases if not case.spoiled and not case.family]
     if plain:
         table = quality_table({key: scores for key, scores in summary.items() if key[0] in plain})
-        table.caption = f"mean ± standard deviation {_seeds(runs)}\n÷ KMeans: NMI divided by that of the best KMeans"
+        table.caption = "\n".join(
+            [
+                f"mean ± standard deviation {_seeds(runs)}",
+                "÷ KMeans: NMI divided by that of the best KMeans",
+                *standings({key: scores for key, scores in summary.items() if key[0] in plain}),
+            ]
+        )
         yield table
     spoiled = {case.name: case.spoiled for case in cases if case.spoiled}
     if spoiled:
@@ -284,6 +304,21 @@ def _tables(cases: list[Case], runs: list[Run]) -> Iterator[Table]:
     families = {case.name: case.family for case in cases if case.family}
     if families:
         yield blob_table([(families[run.data], run) for run in runs if run.data in families])
+
+
+def standings(summary: dict) -> Iterator[str]:
+    """For each HSIC, on how many cases its mean NMI is ahead of, level with or behind the best other method."""
+    ours = [name for name in METHODS if name.startswith("HSIC")]
+    for name in ours:
+        counts = {"ahead": 0, "level": 0, "behind": 0}
+        for data in {data for data, method in summary if method == name}:
+            others = [s["nmi"][0] for (d, method), s in summary.items() if d == data and method not in ours]
+            if others:
+                lead = summary[data, name]["nmi"][0] - max(others)
+                counts["level" if abs(lead) <= LEVEL else "ahead" if lead > 0 else "behind"] += 1
+        if any(counts.values()):
+            counted = ", ".join(f"{count} {where}" for where, count in counts.items())
+            yield f"{name} against the best other method, NMI within {LEVEL} is level: {counted}"
 
 
 def _seeds(runs: list[Run]) -> str:

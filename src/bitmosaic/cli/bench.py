@@ -41,7 +41,8 @@ def quality(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Some of KMeans, KMeans-balanced, KMeans-raw, KMeans-L2, HSIC, HSIC.paper, separated by commas.",
+            help="Some of KMeans, KMeans-balanced, KMeans-raw, KMeans-L2, LSC-K, MVSC, HSIC, HSIC.proposals, "
+            "HSIC.paper, separated by commas.",
             show_default="all",
         ),
     ] = None,
@@ -63,8 +64,9 @@ def quality(
         typer.Option(help="A JSON Lines file for labels and times. Its runs are not repeated.", show_default="no file"),
     ] = None,
 ) -> None:
-    """Quality of HSIC, HSIC.paper and scikit-learn's KMeans: mean ± standard deviation over seeds.
+    """Quality of HSIC, scikit-learn's KMeans, LSC-K and MVSC: mean ± standard deviation over seeds.
 
+    HSIC.proposals is HSIC(start="proposals"), HSIC.paper has the settings of the paper.
     KMeans, best of 10 starts, runs on the standardized, concatenated views. -balanced gives every view the same total
     variance, -raw scales nothing, -L2 (for one view) scales rows to length 1. Stored runs of other code are repeated.
     """

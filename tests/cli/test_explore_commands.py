@@ -18,7 +18,7 @@ from bitmosaic.run.folder import Run
 
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory):
-    """A run of 120 images in three clusters that equal their folders."""
+    """A run of 120 images in three clusters."""
     root = tmp_path_factory.mktemp("explored")
     return pipeline.cluster(write_images(root / "images", 40), root / "run", 3, views=("ch",)).folder
 

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from bitmosaic.cli import bench, cluster, explore, grow, paper, search
-from bitmosaic.cli import search as curate
 
 COMMANDS = {  # by the headings of `bitmosaic --help`
     "Cluster images": (
@@ -23,7 +22,7 @@ COMMANDS = {  # by the headings of `bitmosaic --help`
     ),
     "Explore and export": (explore.explore, explore.report, explore.export),
     "Add images": (grow.add, grow.refit),
-    "Search and curate": (search.search, curate.duplicates, curate.outliers, curate.sample),
+    "Search and curate": (search.search, search.duplicates, search.outliers, search.sample),
 }
 BENCH_COMMANDS = {
     "Benchmarks": (

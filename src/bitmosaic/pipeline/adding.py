@@ -48,10 +48,11 @@ from bitmosaic.solver.clustering import Majority
 from bitmosaic.solver.model import nearest_two
 from bitmosaic.views import Views, as_views, read_content_hashes, read_views, views_signature, write_views
 from bitmosaic.views.folder import MANIFEST, RECIPE, read_recipe
+from bitmosaic.views.open import READERS
 from bitmosaic.views.views import picked
 
 WORK = ".adding"
-VIEW_FILES = (".npz", ".mat", ".h5", ".hdf5", ".parquet")
+VIEW_FILES = set(READERS) - {".npy"}  # an .npy file holds images
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ from bitmosaic.io.files import (
 )
 from bitmosaic.io.paths import as_path
 from bitmosaic.io.threads import available_threads
-from bitmosaic.run.additions import Addition, open_column, read_additions
+from bitmosaic.run.additions import COLUMNS, Addition, open_column, read_additions
 from bitmosaic.run.manifest import MANIFEST, STAGES, Manifest
 from bitmosaic.run.tables import table_names, write_column
 from bitmosaic.solver.clustering import Majority
@@ -64,7 +64,7 @@ from bitmosaic.views.views import chained
 REFIT = ".refit"  # work folder of a refit
 CHECKPOINT = "checkpoint"  # work folder of the fit
 MODEL = "model.safetensors"
-_TABLES = ("codes.npy", "labels.npy", "distances.npy", *table_names("clusters"))
+_TABLES = (*(f"{name}.npy" for name in COLUMNS), *table_names("clusters"))
 _WORK = {"extract": ".views.extracting", "fit": CHECKPOINT}  # work folders, removed when the stage is done
 RENEWED = (  # files that a refit replaces, the manifest last
     "clusters",

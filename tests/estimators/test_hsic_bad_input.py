@@ -174,6 +174,7 @@ BAD_VALUE = {  # scikit-learn checks these ranges
     "max_iter": 0,
     "cluster_iter": 0,
     "n_init": 0,
+    "n_fits": 0,
     "tol": -1,
     "chunk_size": 0,
     "n_threads": 0,

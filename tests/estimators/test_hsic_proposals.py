@@ -87,7 +87,7 @@ def test_codes_keep_what_is_inside_clusters(model):
     bits = np.unpackbits(model.codes_, axis=1).astype(int)
     hamming = np.abs(bits[:100, None] - bits[None, :]).sum(2)
     inside = TRUTH[:100, None] == TRUTH
-    assert np.corrcoef(distances[inside], hamming[inside])[0, 1] > 0.5
+    assert np.corrcoef(distances[inside], hamming[inside])[0, 1] > 0.35
 
 
 def test_one_cluster_two_rows_and_many_clusters_work():

@@ -133,7 +133,7 @@ def test_a_rooted_embedding_is_that_of_the_roots():
     X = rng.gamma(1, 5, size=(60, 3)).astype(np.float32)
     probes = [np.full(40, -1)]
     facts = np.sqrt(X).mean(0, dtype=np.float64), np.ones(3, np.float32)
-    rooted = fit_embedding(normalization(*facts, root=True), X[:20], [(X[20:], *probes)], 1.0)
+    rooted = fit_embedding(normalization(*facts, "root"), X[:20], [(X[20:], *probes)], 1.0)
     plain = fit_embedding(normalization(*facts), np.sqrt(X[:20]), [(np.sqrt(X[20:]), *probes)], 1.0)
     assert rooted.gamma == pytest.approx(plain.gamma)
     np.testing.assert_allclose(rooted(X)[0], plain(np.sqrt(X))[0], atol=1e-6)

@@ -82,9 +82,9 @@ def test_directions_far_above_the_rest_are_those_of_the_exact_decomposition():
 # ---- embeddings with a basis
 
 
-def reduced(rng, d=6, k=2, l=5, root=False):
+def reduced(rng, d=6, k=2, l=5, scaling="plain"):
     """An embedding with a basis, everything at random."""
-    plain = normalization(rng.normal(size=d), rng.uniform(0.5, 2, d).astype(np.float32), root)
+    plain = normalization(rng.normal(size=d), rng.uniform(0.5, 2, d).astype(np.float32), scaling)
     plain = replace(plain, basis=rng.normal(size=(d, k)).astype(np.float32))
     return fit_embedding(plain, rng.normal(size=(l, d)).astype(np.float32), [], 1.0)
 
@@ -92,20 +92,20 @@ def reduced(rng, d=6, k=2, l=5, root=False):
 def test_an_embedding_without_anchors_can_normalize():
     offset, factor = np.array([1.0, -2.0]), np.array([2, 0.5], np.float32)
     plain = normalization(offset, factor)
-    assert (plain.n_anchors, plain.width, plain.basis, plain.root) == (0, 2, None, False)
+    assert (plain.n_anchors, plain.width, plain.basis, plain.scaling) == (0, 2, None, "plain")
     rows, missing = plain.normalize(np.array([[2, 0], [np.nan, np.nan]], np.float32))
     np.testing.assert_array_equal(rows, [[2, 1], [0, 0]])
     np.testing.assert_array_equal(missing, [False, True])
-    assert normalization(offset, factor, root=True).root
 
 
-@pytest.mark.parametrize("root", [False, True])
-def test_rows_are_multiplied_by_the_basis_last(root):
+@pytest.mark.parametrize("scaling", ["plain", "root", "unit"])
+def test_rows_are_multiplied_by_the_basis_last(scaling):
     rng = np.random.default_rng(0)
-    e, X = reduced(rng, root=root), rng.normal(size=(40, 6)).astype(np.float32)
+    e, X = reduced(rng, scaling=scaling), rng.normal(size=(40, 6)).astype(np.float32)
     X[7] = np.nan
     rows, missing = e.normalize(X)
-    x = np.copysign(np.sqrt(np.abs(X)), X) if root else X
+    x = np.copysign(np.sqrt(np.abs(X)), X) if scaling == "root" else X
+    x = X / np.linalg.norm(X, axis=1, keepdims=True) if scaling == "unit" else x
     expected = ((x - e.offset) * e.factor) @ e.basis
     expected[7] = 0
     np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=1e-5)

@@ -23,11 +23,23 @@ def test_moments_of_blocks_are_those_of_all_rows(cuts):
 def test_a_rooted_view_has_the_moments_of_its_roots():
     X = np.random.default_rng(0).gamma(0.5, size=(3000, 3))
     (facts,) = scan(as_views(X), root=True)
-    assert facts.root
+    assert facts.scaling == "root"
     np.testing.assert_allclose(facts.mean, np.sqrt(X).mean(0))
     np.testing.assert_allclose(facts.variance, np.sqrt(X).var(0))
     for other in (X - 1, X**0.25, np.zeros((5, 2))):  # negative values, more symmetric as they are, nothing to say
-        assert not scan(as_views(other), root=True)[0].root
+        assert scan(as_views(other), root=True)[0].scaling == "plain"
+
+
+def test_a_sparse_view_has_the_moments_of_rows_of_length_1():
+    X = np.random.default_rng(0).poisson(0.3, size=(3000, 8)).astype(float)
+    X[5] = 0
+    (facts,) = scan(as_views(X), root=True, unit=True)
+    rows = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
+    assert facts.scaling == "unit"
+    np.testing.assert_allclose(facts.mean, rows.mean(0))
+    np.testing.assert_allclose(facts.variance, rows.var(0))
+    for other in (X - 1, X + 1):  # negative values, no zeros
+        assert scan(as_views(other), unit=True)[0].scaling == "plain"
 
 
 # ---- some rows only
@@ -45,8 +57,8 @@ def test_a_scan_of_some_rows_is_that_of_a_table_of_these(root, n_threads):
         np.testing.assert_array_equal(facts.present, alone.present)
         np.testing.assert_array_equal(facts.mean, alone.mean)
         np.testing.assert_array_equal(facts.variance, alone.variance)
-        assert facts.root == alone.root
-    assert some[0].root == root
+        assert facts.scaling == alone.scaling
+    assert some[0].scaling == ("root" if root else "plain")
     np.testing.assert_array_equal(some[0].present, ~np.isnan(X[rows, 0]))
     np.testing.assert_allclose(some[1].mean, Y[rows].mean(0))
 

@@ -106,13 +106,12 @@ def _scan_view(name, array, rows, n_threads, root, unit):
         forget_pages(array, numbers)
         return found, np.count_nonzero(X)
 
-    totals = {name: Moments(np.empty((0, width))) for name in ("plain", "root", "unit")}
+    totals = {kind: Moments(np.empty((0, width))) for kind in ("plain", "root", "unit")}
     n_nonzero = 0
     for part, count in in_order(look, row_ranges(n, rows_per_block([width])), n_threads):
-        totals = {name: total for name, total in totals.items() if name in part}
-        for name, moments in part.items():
-            if name in totals:
-                totals[name].add(moments)
+        totals = {kind: total for kind, total in totals.items() if kind in part}
+        for kind, total in totals.items():
+            total.add(part[kind])
         n_nonzero += count
     scaling = "plain"
     if "unit" in totals and n_nonzero < (1 - SPARSE) * present.sum() * width:

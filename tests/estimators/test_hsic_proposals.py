@@ -8,6 +8,7 @@ from sklearn.metrics import normalized_mutual_info_score as nmi
 
 from bitmosaic import HSIC, Constraints
 from bitmosaic.estimators import checkpoint
+from bitmosaic.estimators.model_file import read_model, write_model
 
 TRUTH = np.arange(600) % 4
 SMALL = {"start": "proposals", "n_bits": 64, "n_anchors": 60, "n_init": 4, "random_state": 0}
@@ -46,6 +47,17 @@ def test_training_images_keep_their_codes_and_labels_also_from_a_file(model, tmp
     model.save(tmp_path / "model")
     loaded = HSIC.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict(views(1)), model.predict(views(1)))
+
+
+def test_a_model_without_scalings_can_be_read(tmp_path):
+    fitted = HSIC(4, n_bits=64, n_anchors=60, random_state=0).fit(np.abs(views()["good"]) ** 3)
+    fitted.save(tmp_path / "model")
+    arrays, facts = read_model(tmp_path / "model", "HSIC")
+    assert facts["kernels"][0][1] == "root"
+    facts["kernels"] = [[gamma, scaling == "root", silence] for gamma, scaling, silence, _ in facts["kernels"]]
+    write_model(tmp_path / "early", "HSIC", arrays, facts)
+    X = np.abs(views(1)["good"]) ** 3
+    np.testing.assert_array_equal(HSIC.load(tmp_path / "early").transform(X), fitted.transform(X))
 
 
 @pytest.mark.parametrize("how", [{"n_threads": 1}, {"chunk_size": 7}, {"memory_limit": "40MB"}], ids=str)

@@ -56,10 +56,11 @@ class Model:
     @classmethod
     def from_arrays(cls, arrays, kernels):
         embeddings, projections = [], []
-        for v, (gamma, scaling, silence, linear) in enumerate(kernels):
+        for v, (gamma, scaling, silence, *linear) in enumerate(kernels):
+            scaling = {True: "root", False: "plain"}.get(scaling, scaling)  # early models have whether roots are taken
             offset, factor, anchors, mean = (arrays[f"view{v}.{name}"] for name in _EMBEDDING_ARRAYS)
             basis = arrays.get(f"view{v}.basis")
-            kernel = float(gamma), mean, str(scaling), bool(silence), float(linear)
+            kernel = float(gamma), mean, str(scaling), bool(silence), float(linear[0] if linear else 0)
             embeddings.append(Embedding(offset, factor, basis, anchors, *kernel))
             projections.append(arrays[f"view{v}.projection"])
         return cls(embeddings, projections, arrays["weights"], arrays["centers"], arrays["bit_weights"])

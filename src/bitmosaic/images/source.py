@@ -147,11 +147,6 @@ class ImageSource:
         images = self._read(positions, max_side, _unchanged)
         return {i: image for i, image in images if not isinstance(image, Skipped)}
 
-    def unreadable(self, positions: Iterable[int], max_side: int | None = None) -> list[Skipped]:
-        """The bad images among `positions`, with their causes."""
-        images = self._read(positions, max_side, lambda _: None)
-        return [result for _, result in images if isinstance(result, Skipped)]
-
     def thumbnails(self, positions: Iterable[int], side: int, progress: Progress = quiet) -> dict[int, np.ndarray]:
         """As `read_many`, each reduced to at most `side` pixels per side, keeping the aspect ratio."""
         return dict(self.each(positions, lambda image: shrink(image, side), progress))

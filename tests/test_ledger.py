@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MODULES = [f"solver.{name}" for name in ("embedding", "steps", "loop", "clustering", "model", "start")]
+MODULES = [f"solver.{name}" for name in ("embedding", "steps", "loop", "clustering", "model", "start", "proposals")]
 
 
 def ledger():

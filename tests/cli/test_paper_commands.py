@@ -1,14 +1,13 @@
-"""The paper's tables and figures: `bench run` on a small set, and one command per table and figure on stored runs."""
+"""The paper's tables and figures: one command for each, on stored runs."""
 
 import csv
 
-import numpy as np
 import pytest
 from planted_views import blobs
 from typer.testing import CliRunner
 
 from bitmosaic.bench.baselines import METHODS
-from bitmosaic.bench.experiment import Case, Run, RunFile, load
+from bitmosaic.bench.experiment import Case, Run, RunFile
 from bitmosaic.cli import app
 from bitmosaic.views import Views, write_views
 
@@ -55,17 +54,6 @@ def invoke(*arguments):
     done = CliRunner().invoke(app, ["bench", *map(str, arguments)])
     assert done.exit_code == 0, (done.output, done.exception)
     return done.output
-
-
-def test_bench_run_stores_runs_that_the_figures_can_be_made_of(place, tmp_path):
-    (tmp_path / "clusters.toml").write_text(
-        f'seeds = 1\njobs = 2\ncap_seconds = 60\n[data.blobs]\npath = "{place / "views"}"\n'
-        '[[runs]]\nmethods = ["k-means"]\nn_clusters = [2, 4]\n'
-    )
-    assert "2 runs of 2 combinations" in invoke("run", tmp_path / "clusters.toml", "--out", tmp_path / "runs")
-    runs = load(tmp_path / "runs" / "clusters.jsonl")
-    assert sorted(len(np.unique(run.labels)) for run in runs) == [2, 4]
-    assert "fig4.png" in "".join(invoke("fig4", tmp_path / "runs", "--out", tmp_path / "out").split())
 
 
 @pytest.mark.parametrize("name", ["table1", "table2", "table3", "table4", "table5", "multiview"])

@@ -140,32 +140,19 @@ def test_a_saved_model_is_loaded_exactly(kind, tmp_path):
             np.testing.assert_array_equal(back.get_params()[name], value)
 
 
-def with_parameters(**changes):
-    return lambda arrays, facts: facts["parameters"].update(changes)
-
-
-def with_array(name, change):
-    return lambda arrays, facts: arrays.update({name: change(arrays[name])})
-
-
-CONTRADICTIONS = {
-    "a center too few": with_array("centers", lambda a: a[1:]),
-    "bit weights too short": with_array("bit_weights", lambda a: a[1:]),
-    "bit weights of NaN": with_array("bit_weights", lambda a: a * np.nan),
-    "labels of floats": with_array("labels", lambda a: a.astype(np.float32)),
+INCOMPLETE = {
     "no labels": lambda arrays, facts: arrays.pop("labels"),
     "no inertia": lambda arrays, facts: facts.pop("inertia"),
-    "a parameter out of range": with_parameters(max_iter=-3),
-    "an unknown parameter": with_parameters(k=4),
+    "an unknown parameter": lambda arrays, facts: facts["parameters"].update(k=4),
 }
 
 
-@pytest.mark.parametrize("kind", CONTRADICTIONS)
-def test_an_inconsistent_model_file_raises_an_error(model, kind, tmp_path):
+@pytest.mark.parametrize("kind", INCOMPLETE)
+def test_an_incomplete_model_file_raises_an_error(model, kind, tmp_path):
     path = tmp_path / "model"
     model.save(path)
     arrays, facts = read_model(path, "BinaryKMeans")
-    CONTRADICTIONS[kind](arrays, facts)
+    INCOMPLETE[kind](arrays, facts)
     write_model(path, "BinaryKMeans", arrays, facts)
     with pytest.raises(ModelFileError, match=re.escape(f"{path} is not a usable model")):
         BinaryKMeans.load(path)

@@ -21,7 +21,7 @@ GROUPS = [SOME[TRUTH[SOME] == j].tolist() for j in range(C)]
 APART = [(GROUPS[i][0], GROUPS[j][0]) for i in range(C) for j in range(i)]
 SMALL = {"n_clusters": C, "n_bits": 32, "n_anchors": 60, "max_iter": 4, "random_state": 0}
 OPTIONS = [{}, {"start": "rotation"}, {"joint": False, "train_size": 300, "norm": "frobenius"}]
-ids = ["consensus", "rotation", "codes first"]
+ids = ["proposals", "rotation", "codes first"]
 
 
 def packed(n=600, seed=0):

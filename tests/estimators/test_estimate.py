@@ -49,7 +49,7 @@ def test_every_kind_of_fit_can_be_estimated(given):
     [
         HSIC(4),
         HSIC.paper(4, n_anchors=40),
-        HSIC(4, memory_limit="30MB", n_anchors=100),
+        HSIC(4, memory_limit="40MB", n_anchors=100),
     ],
     ids=["default", "paper", "limited"],
 )
@@ -66,7 +66,7 @@ def test_memory_agrees_with_the_plan_of_the_solver(model, monkeypatch, no_clock)
 
     def spy_blocks(*arguments, **options):
         made = blocks(*arguments, **options)
-        cached.append(made.n_cached * 4 * made.step * sum(e.n_anchors for e in made.embeddings))
+        cached.append(made.n_cached * 4 * made.step * sum(e.n_columns for e in made.embeddings))
         return made
 
     monkeypatch.setattr(train, "Needs", Spy)
@@ -77,7 +77,7 @@ def test_memory_agrees_with_the_plan_of_the_solver(model, monkeypatch, no_clock)
     threads, left = planned.pop("threads"), planned.pop("left")
     needs = Needs(**planned)
     assert estimate.n_threads == threads
-    assert estimate.working_bytes == needs.fixed(threads) + cached[0] > needs.last(threads)
+    assert estimate.working_bytes == needs.fixed(threads) + cached[0] + needs.fused > needs.last(threads)
     assert cached[0] <= left
     assert estimate.output_bytes == model.codes_.nbytes + model.labels_.nbytes
     assert estimate.memory_bytes == estimate.working_bytes + estimate.output_bytes
@@ -138,7 +138,7 @@ def test_a_trial_caches_the_same_share_with_the_same_threads(monkeypatch):
     seen = []
     monkeypatch.setattr(solver_data, "Blocks", lambda *a, **k: seen.append((k, blocks(*a, **k))) or seen[-1][1])
     blocks = Blocks
-    model = HSIC(4, memory_limit="90MB", n_threads=2, max_iter=1, random_state=0)
+    model = HSIC(4, memory_limit="160MB", n_threads=2, max_iter=1, random_state=0)
     model.estimate(100_000, [40, 30])
     options = model.check(100_000)
     needs = train.memory_needs((40, 30), options, 100_000)

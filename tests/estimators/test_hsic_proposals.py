@@ -9,6 +9,7 @@ from sklearn.metrics import normalized_mutual_info_score as nmi
 from bitmosaic import HSIC, Constraints
 from bitmosaic.estimators import checkpoint
 from bitmosaic.estimators.model_file import read_model, write_model
+from bitmosaic.solver import proposals
 
 TRUTH = np.arange(600) % 4
 SMALL = {"start": "proposals", "n_bits": 64, "n_anchors": 60, "n_init": 4, "random_state": 0}
@@ -50,14 +51,17 @@ def test_training_images_keep_their_codes_and_labels_also_from_a_file(model, tmp
 
 
 def test_a_model_without_scalings_can_be_read(tmp_path):
-    fitted = HSIC(4, n_bits=64, n_anchors=60, random_state=0).fit(np.abs(views()["good"]) ** 3)
+    fitted = HSIC(4, n_bits=64, n_anchors=60, start="rotation", random_state=0).fit(views()["good"] ** 2)
     fitted.save(tmp_path / "model")
     arrays, facts = read_model(tmp_path / "model", "HSIC")
     assert facts["kernels"][0][1] == "root"
     facts["kernels"] = [[gamma, scaling == "root", silence] for gamma, scaling, silence, _ in facts["kernels"]]
+    del facts["parameters"]["scaling"]
+    facts["parameters"] |= {"root": True, "standardize": True, "start": "consensus"}
     write_model(tmp_path / "early", "HSIC", arrays, facts)
-    X = np.abs(views(1)["good"]) ** 3
-    np.testing.assert_array_equal(HSIC.load(tmp_path / "early").transform(X), fitted.transform(X))
+    early, X = HSIC.load(tmp_path / "early"), views(1)["good"] ** 2
+    np.testing.assert_array_equal(early.transform(X), fitted.transform(X))
+    assert (early.scaling, early.start) == ("auto", "proposals")
 
 
 @pytest.mark.parametrize("how", [{"n_threads": 1}, {"chunk_size": 7}, {"memory_limit": "40MB"}], ids=str)
@@ -87,7 +91,7 @@ def test_rows_of_sparse_counts_get_length_1():
     topics = rng.dirichlet(np.full(300, 0.05), size=4)
     texts = np.stack([rng.multinomial(rng.integers(20, 400), topics[c]) for c in TRUTH])
     fitted = HSIC(4, **SMALL).fit([texts, rng.normal(size=(600, 5))])
-    assert fitted.scalings_ == ["unit", "plain"]
+    assert fitted.scalings_ == ["unit", "center"]
     assert nmi(TRUTH, fitted.labels_) > 0.95
     np.testing.assert_array_equal(fitted.transform([texts * 3, rng.normal(size=(600, 5))]).shape, (600, 8))
 
@@ -137,3 +141,22 @@ def test_a_dask_cluster_gives_the_same_codes(model, client):
 
     lazy = {name: da.from_array(X, chunks=(200, -1)) for name, X in views().items()}
     np.testing.assert_array_equal(HSIC(4, **SMALL).fit(lazy).codes_.compute(), model.codes_)
+
+
+def test_given_labels_are_the_first_labels(monkeypatch):
+    seen, fused_start = [], proposals.fused_start
+    monkeypatch.setattr(proposals, "fused_start", lambda *a: seen.append(a[3]) or fused_start(*a))
+    given = np.random.default_rng(0).integers(-1, 4, size=600)  # k-means would change most of them
+    HSIC(4, **SMALL).fit(views(), init_labels=given)
+    np.testing.assert_array_equal(seen[0][given >= 0], given[given >= 0])
+    assert set(seen[0]) == {0, 1, 2, 3}
+
+
+def test_indicators_of_many_clusters_are_projected():
+    labels = np.arange(1000) % 300
+    few, many = (proposals.indicators(labels % c, c, np.random.default_rng(0)) for c in (100, 300))
+    assert (few.shape, many.shape) == ((1000, 100), (1000, proposals.FEW_CLUSTERS))
+    for T in (few, many):
+        np.testing.assert_allclose(T.mean(0), 0, atol=1e-6)
+    np.testing.assert_array_equal(many[0], many[300])
+    assert not np.array_equal(many[0], many[1])

@@ -12,7 +12,7 @@ N, N_ANCHORS, N_BITS = 2500, 60, 64
 N_BLOCKS = -(-N // ROWS_PER_BLOCK)
 WIDTHS = (9, 16, 5)
 WAYS = [  # start, train_size
-    ("consensus", 0.6),
+    ("proposals", 0.6),
     ("rotation", "auto"),
 ]
 
@@ -86,12 +86,17 @@ def test_the_chunk_size_does_not_matter(way, chunk_size):
     np.testing.assert_array_equal(model.transform(VIEWS), way[1].codes_)
 
 
+def needs_of(start, widths, n_components, n_train):
+    proposals = start == "proposals"
+    return Needs(widths, n_components, N_ANCHORS, N_BITS, 6, n_train, n_train, proposals=proposals)
+
+
 @pytest.mark.parametrize("cached", [0, 1])
 def test_the_memory_limit_does_not_matter(way, cached, capsys):
     (start, train_size), reference = way
     n_train = N if train_size == "auto" else 1500
-    least = Needs(WIDTHS, HSIC().n_components, N_ANCHORS, N_BITS, 6, n_train, n_train).fixed(n_threads=1)
-    limit = least + cached * 4 * ROWS_PER_BLOCK * N_ANCHORS * len(WIDTHS)
+    needs = needs_of(start, WIDTHS, HSIC().n_components, n_train)
+    limit = needs.fixed(n_threads=1) + cached * (needs.fused + 4 * ROWS_PER_BLOCK * sum(needs.embedded))
     assert_same(fitted(VIEWS, start, train_size, memory_limit=limit, verbose=1), reference)
     n_blocks = -(-n_train // ROWS_PER_BLOCK)
     assert f"{cached} of {n_blocks} blocks stay in memory" in capsys.readouterr().out
@@ -100,7 +105,7 @@ def test_the_memory_limit_does_not_matter(way, cached, capsys):
 def test_threads_that_do_not_fit_into_the_memory_limit_do_not_matter(way):
     (start, train_size), reference = way
     n_train = N if train_size == "auto" else 1500
-    needs = Needs(WIDTHS, HSIC().n_components, N_ANCHORS, N_BITS, 6, n_train, n_train)
+    needs = needs_of(start, WIDTHS, HSIC().n_components, n_train)
     limit = needs.fixed(n_threads=3)
     assert needs.plan(limit, 8) == (3, 0)
     assert_same(fitted(VIEWS, start, train_size, memory_limit=limit, n_threads=8), reference)
@@ -124,7 +129,7 @@ def wide_views():
 WIDE = wide_views()
 
 
-@pytest.fixture(scope="module", params=["consensus", "rotation"])
+@pytest.fixture(scope="module", params=["proposals", "rotation"])
 def wide(request):
     """A start, and the reference model of wide views."""
     return request.param, fitted(WIDE, request.param, 600, n_components=N_COMPONENTS)
@@ -154,8 +159,8 @@ def test_threads_and_chunks_do_not_matter_for_wide_views(wide, how):
 
 @pytest.mark.parametrize("cached", [0, 2])
 def test_the_memory_limit_does_not_matter_for_wide_views(wide, cached, capsys):
-    least = Needs(WIDE_WIDTHS, N_COMPONENTS, N_ANCHORS, N_BITS, 6, 600, 600).fixed(n_threads=1)
-    limit = least + cached * 4 * WIDE_BLOCK * N_ANCHORS * len(WIDE_WIDTHS)
+    needs = needs_of(wide[0], WIDE_WIDTHS, N_COMPONENTS, 600)
+    limit = needs.fixed(n_threads=1) + needs.fused + cached * 4 * WIDE_BLOCK * sum(needs.embedded)
     model = fitted(WIDE, wide[0], 600, n_components=N_COMPONENTS, memory_limit=limit, verbose=1)
     assert_same(model, wide[1])
     assert f"{cached} of 2 blocks stay in memory" in capsys.readouterr().out
@@ -192,11 +197,11 @@ def test_the_form_of_the_data_does_not_matter(way, form, tmp_path):
 
 
 def test_one_array_is_a_list_of_one_view(tmp_path):
-    reference = fitted(VIEWS[1], "consensus", "auto")
-    assert_same(fitted([VIEWS[1]], "consensus", "auto"), reference)
-    assert_same(fitted({"only": VIEWS[1]}, "consensus", "auto"), reference)
+    reference = fitted(VIEWS[1], "proposals", "auto")
+    assert_same(fitted([VIEWS[1]], "proposals", "auto"), reference)
+    assert_same(fitted({"only": VIEWS[1]}, "proposals", "auto"), reference)
     np.save(tmp_path / "x.npy", VIEWS[1])
-    assert_same(fitted(np.load(tmp_path / "x.npy", mmap_mode="r"), "consensus", "auto"), reference)
+    assert_same(fitted(np.load(tmp_path / "x.npy", mmap_mode="r"), "proposals", "auto"), reference)
 
 
 def test_one_image_at_a_time_is_encoded_as_in_a_batch(way):

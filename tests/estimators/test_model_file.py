@@ -73,13 +73,6 @@ def forge(path, **manifest):
 # ---- round trip
 
 
-def test_arrays_and_facts_are_read_back_exactly(model):
-    arrays, facts = read_model(str(model), "HSIC")
-    assert_same_arrays(arrays, ARRAYS)
-    assert facts == FACTS
-    assert all(array.flags.writeable for array in arrays.values())
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
 @given(
     arrays=st.dictionaries(array_names, model_arrays, max_size=4),

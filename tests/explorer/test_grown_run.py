@@ -14,7 +14,7 @@ from image_kinds import write_images
 from PIL import Image
 
 from bitmosaic import pipeline
-from bitmosaic.errors import BitmosaicError, FileFormatError
+from bitmosaic.errors import BitmosaicError, FileFormatError, StaleEditError
 from bitmosaic.explorer.api import Api
 from bitmosaic.explorer.report import write_report
 from bitmosaic.explorer.thumbnails import Thumbnails
@@ -23,7 +23,7 @@ from bitmosaic.io.read import read_json
 from bitmosaic.pipeline.export import export
 from bitmosaic.pipeline.refitting import refit
 from bitmosaic.run.clusters import Clusters, ImageFacts
-from bitmosaic.run.edits import EditLog, StaleEditError
+from bitmosaic.run.edits import EditLog
 from bitmosaic.run.folder import Run
 from bitmosaic.run.images import RunImages
 
@@ -126,10 +126,10 @@ def test_an_open_explorer_shows_added_images(made, tmp_path):
     root, _ = made
     run = pipeline.cluster(root / "first", tmp_path / "run", 3, views=("ch", "hog"), labels="folder")
     api = Api(run)
-    assert (api.overview()["images"], api.search("0003.png")["pictures"]["total"]) == (24, 3)
+    assert (api.overview()["images"], api.search("0003.png")["images"]["total"]) == (24, 3)
     pipeline.add(run, root / "more")
     assert sum(cluster["size"] for cluster in api.all_clusters()["clusters"]) == 48
-    assert (api.overview()["images"], api.search("0003.png")["pictures"]["total"]) == (48, 6)
+    assert (api.overview()["images"], api.search("0003.png")["images"]["total"]) == (48, 6)
     assert api.image(47)["path"] == "stripes/0007.png"
     while not api.map_job.ready():
         pass

@@ -1,12 +1,11 @@
 """The map: similar codes lie together, any number of images works, a stored map is used for its own codes only."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from bitmosaic.explorer import map as map_module
 from bitmosaic.explorer.map import MAX_COORDINATE, MapPoints, make_map, store_map, stored_map
+from bitmosaic.run.folder import Run
 
 
 def three_kinds(n, seed=0):
@@ -22,10 +21,19 @@ def small(monkeypatch):
     monkeypatch.setattr(map_module, "LANDMARKS", 120)
 
 
+class CodesOnly(Run):
+    """A run folder that has codes and no other files."""
+
+    def __init__(self, folder, codes):
+        self.folder, self.codes = folder, codes
+
+    def column(self, name):
+        return self.codes
+
+
 @pytest.fixture
 def run(tmp_path):
-    codes, _ = three_kinds(40)
-    return SimpleNamespace(folder=tmp_path, codes=codes, column=lambda name: codes)
+    return CodesOnly(tmp_path, three_kinds(40)[0])
 
 
 def write_map(run, **arrays):

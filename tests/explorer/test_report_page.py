@@ -49,10 +49,19 @@ def titles(page):
     return page.locator(".card:visible h3 a").all_text_contents()
 
 
-def test_a_name_with_a_script_does_not_run(opened):
+def test_names_are_text_images_are_visible_and_the_map_can_be_colored_by_label(opened):
     page = opened()
     assert page.evaluate("window.hacked") is None
     assert page.locator("h1", has_text="window.hacked=1").count() == 1
+    tile = page.locator(".mosaic .pic").first
+    assert "data:image/webp" in tile.evaluate("node => getComputedStyle(node).backgroundImage")
+    box = tile.bounding_box()
+    assert box["width"] > 40
+    assert box["height"] == pytest.approx(box["width"], abs=2)
+    assert page.locator("[data-legend=cluster] li").count() == 3
+    page.get_by_label("Colors").select_option("label")
+    assert not page.locator("[data-legend=cluster]").is_visible()
+    assert "noise" in page.locator("[data-legend=label]").text_content()
 
 
 def test_cards_can_be_sorted_and_searched(opened):
@@ -80,15 +89,6 @@ def test_a_card_opens_its_cluster(opened):
     assert 0 <= page.locator(f"#title-{number}").bounding_box()["y"] < 200
 
 
-def test_images_are_visible(opened):
-    page = opened()
-    tile = page.locator(".mosaic .pic").first
-    assert "data:image/webp" in tile.evaluate("node => getComputedStyle(node).backgroundImage")
-    box = tile.bounding_box()
-    assert box["width"] > 40
-    assert box["height"] == pytest.approx(box["width"], abs=2)
-
-
 def test_theme_follows_the_system_and_the_button(opened):
     color = "getComputedStyle(document.body).backgroundColor"
     dark, light = opened(color_scheme="dark"), opened(color_scheme="light")
@@ -109,10 +109,9 @@ def test_nothing_exceeds_the_width(opened, width):
     assert all(-1 <= box["left"] <= box["right"] <= width + 1 for box in boxes)
 
 
-@pytest.mark.parametrize("width", [360])
-def test_map_shows_and_opens_the_cluster_under_the_mouse(opened, width):
+def test_map_shows_and_opens_the_cluster_under_the_mouse(opened):
     """The map is a centered square in its box."""
-    page = opened(width=width)
+    page = opened(width=360)
     canvas = page.locator("#plot canvas")
     canvas.scroll_into_view_if_needed()
     data = json.loads(page.locator("#map-data").text_content())
@@ -143,14 +142,6 @@ def test_the_wheel_zooms_the_map(opened):
     assert page.evaluate("scrollY") == scrolled
     page.get_by_role("button", name="Whole map").click()
     page.wait_for_function("(before) => document.querySelector('#plot canvas').toDataURL() === before", arg=before)
-
-
-def test_map_can_be_colored_by_label(opened):
-    page = opened()
-    assert page.locator("[data-legend=cluster] li").count() == 3
-    page.get_by_label("Colors").select_option("label")
-    assert not page.locator("[data-legend=cluster]").is_visible()
-    assert "noise" in page.locator("[data-legend=label]").text_content()
 
 
 def test_content_is_complete_without_scripts(opened):

@@ -52,7 +52,7 @@ def test_run_answer_has_scores_and_view_weights(served_run, url):
     assert (facts["images"], facts["clusters"], facts["bits"], facts["name"]) == (120, 3, 128, "run")
     assert facts["scores"] == pytest.approx(served_run.manifest.scores)
     assert [view["name"] for view in facts["views"]] == ["hog", "ch"]
-    assert facts["pictures"] is True
+    assert facts["images_found"] is True
     assert facts["edits"] == {"version": 0, "count": 0, "last": None, "log": []}
 
 
@@ -93,13 +93,13 @@ def test_image_answer_has_its_code_and_neighbors_have_the_nearest_codes(served_r
 
 
 def test_images_are_found_by_a_part_of_their_path(served_run, url):
-    found = get(url, "/api/search?q=NOISE%2F0012")["pictures"]
+    found = get(url, "/api/search?q=NOISE%2F0012")["images"]
     assert found["paths"] == ["noise/0012.png"]
     assert found["rows"] == [served_run.paths.index("noise/0012.png")]
-    found = get(url, f"/api/search?q={quote(HOSTILE[0])}")["pictures"]
+    found = get(url, f"/api/search?q={quote(HOSTILE[0])}")["images"]
     assert found["paths"] == [f"stripes/{HOSTILE[0]}"]
-    assert get(url, "/api/search?q=nothing")["pictures"]["rows"] == []
-    many = get(url, "/api/search?q=png")["pictures"]
+    assert get(url, "/api/search?q=nothing")["images"]["rows"] == []
+    many = get(url, "/api/search?q=png")["images"]
     assert (len(many["rows"]), many["more"]) == (60, True)
 
 
@@ -156,7 +156,7 @@ def test_map_is_stored_and_duplicates_equal_those_of_the_command(served_run, url
     assert max(places["x"]) <= 65535
     assert (served_run.folder / "map.npz").is_file()
     found, shown = find_duplicates(served_run), get(url, "/api/duplicates?count=1000")
-    assert (shown["by"], shown["radius"], shown["total"]) == ("pictures", 12, len(found.groups))
+    assert (shown["by"], shown["radius"], shown["total"]) == ("images", 12, len(found.groups))
     assert [group["rows"] for group in shown["groups"]] == [[copy.row for copy in group] for group in found.groups]
 
 
@@ -269,7 +269,7 @@ def test_finding_duplicates_reports_progress_and_blocks_no_other_page(run, monke
     def slow(run, source, progress):
         progress("finding images", 1000, 0)
         assert finish.wait(60)
-        return Duplicates("pictures", 12, [])
+        return Duplicates("images", 12, [])
 
     monkeypatch.setattr(api_module, "find_duplicates", slow)
     with serving(run) as url:
@@ -280,4 +280,4 @@ def test_finding_duplicates_reports_progress_and_blocks_no_other_page(run, monke
         finish.set()
         while ask(url, "/api/duplicates")[0] == 202:
             time.sleep(0.01)
-        assert get(url, "/api/duplicates") == {"total": 0, "by": "pictures", "radius": 12, "groups": []}
+        assert get(url, "/api/duplicates") == {"total": 0, "by": "images", "radius": 12, "groups": []}

@@ -7,7 +7,7 @@ from skimage import data
 from skimage.feature import canny
 
 from bitmosaic.errors import ParameterError
-from bitmosaic.features import edges
+from bitmosaic.features import gradients
 from bitmosaic.features.registry import extractor
 
 
@@ -27,7 +27,7 @@ def ramp_disc():
 
 def test_gradients_are_scipys_sobel_of_the_smoothed_image():
     gray = photo()[..., 1].astype(np.int32)
-    right, down = edges.gradients(gray)
+    right, down = gradients.gradients(gray)
     smooth = ndimage.correlate(gray[0], np.outer([1, 2, 1], [1, 2, 1]), mode="nearest")
     np.testing.assert_array_equal(right[0], ndimage.sobel(smooth, axis=1, mode="nearest"))
     np.testing.assert_array_equal(down[0], ndimage.sobel(smooth, axis=0, mode="nearest"))
@@ -36,9 +36,9 @@ def test_gradients_are_scipys_sobel_of_the_smoothed_image():
 def test_edges_are_scikit_images_canny():
     gray = photo()[..., 1].astype(np.int32)
     smooth = ndimage.correlate(gray[0], np.outer([1, 2, 1], [1, 2, 1]), mode="nearest") / (16 * 255)
-    right, down = edges.gradients(gray)
+    right, down = gradients.gradients(gray)
     for low, high in [(0.1, 0.2), (0.2, 0.5), (0.4, 1.0)]:
-        found = edges.canny_edges(right, down, low * 16 * 255, high * 16 * 255)[0]
+        found = gradients.canny_edges(right, down, low * 16 * 255, high * 16 * 255)[0]
         expected = canny(smooth, sigma=0, low_threshold=low, high_threshold=high)
         # Magnitudes are rounded to integers here, so a near tie may be decided differently.
         assert np.mean(found != expected) < 0.002
@@ -49,10 +49,10 @@ def test_weak_edges_stay_only_where_they_touch_a_strong_one():
     step = np.zeros((40, 40))
     step[:20, 20:] = np.linspace(60, 12, 20)[:, None]  # strong at the top, weaker toward the bottom
     step[27:, 20:] = 12  # equally weak, and not connected
-    right, down = edges.gradients(in_gray(step)[..., 0].astype(np.int32))
+    right, down = gradients.gradients(in_gray(step)[..., 0].astype(np.int32))
     unit = 16 * 255
-    weak = edges.canny_edges(right, down, 0.1 * unit, 0.1 * unit)[0]
-    found = edges.canny_edges(right, down, 0.1 * unit, 0.5 * unit)[0]
+    weak = gradients.canny_edges(right, down, 0.1 * unit, 0.1 * unit)[0]
+    found = gradients.canny_edges(right, down, 0.1 * unit, 0.5 * unit)[0]
     assert weak[30:35, 19:21].any()
     assert not found[25:].any()
     assert found[2:18, 19:21].any(axis=1).all()
@@ -81,7 +81,7 @@ def test_directions_are_the_nearest_multiple_of_five_degrees():
     rng = np.random.default_rng(0)
     right, down = rng.integers(-16320, 16321, (2, 5000))
     expected = np.rint(np.degrees(np.arctan2(down, right)) / 5).astype(int) % 72
-    np.testing.assert_array_equal(edges.direction_bins(right, down), expected)
+    np.testing.assert_array_equal(gradients.direction_bins(right, down), expected)
 
 
 def test_a_disc_has_every_direction():
@@ -98,8 +98,8 @@ def test_an_image_without_edges_is_all_in_the_last_bin(shape):
 
 def test_last_bin_is_the_share_of_pixels_that_are_not_edges():
     image = photo()
-    right, down = edges.gradients(edges.luminance(image))
-    found = edges.canny_edges(right, down, 0.2 * 16 * 255, 0.5 * 16 * 255)
+    right, down = gradients.gradients(gradients.luminance(image))
+    found = gradients.canny_edges(right, down, 0.2 * 16 * 255, 0.5 * 16 * 255)
     assert extractor("edh", low=0.2, high=0.5)(image)[0, 72] == pytest.approx(1 - found.mean())
 
 

@@ -6,7 +6,7 @@ import skimage.feature
 from skimage import data
 
 from bitmosaic.errors import ParameterError
-from bitmosaic.features import extractor, hog
+from bitmosaic.features import extractor, gradients
 
 SIZES = [(1, 1), (2, 3), (7, 5), (32, 32), (100, 60)]
 
@@ -66,7 +66,7 @@ def test_kernels_agree_with_numpy(height, width, grid, orientations):
     for image in [random_images(1, height, width)[0], photo(height, width)]:
         histograms = gradient_histograms_numpy(image, grid, orientations)
         np.testing.assert_allclose(
-            hog.gradient_histograms(image[None], grid, orientations)[0], histograms, rtol=1e-4, atol=1e-4
+            gradients.gradient_histograms(image[None], grid, orientations)[0], histograms, rtol=1e-4, atol=1e-4
         )
         features = extractor("hog", grid=grid, orientations=orientations)(image[None])
         np.testing.assert_allclose(features[0], hog_numpy(histograms).ravel(), atol=1e-5)
@@ -77,7 +77,7 @@ def test_histograms_are_those_of_scikit_image():
     # own way, and has no gradient across the image's border, where this one takes the one-sided difference. Repeating
     # the outermost pixels makes both zero there.
     image = np.pad(photo(30, 30), ((1, 1), (1, 1), (0, 0)), mode="edge")
-    ours = hog.gradient_histograms(image[None], 8, 9, signed=False, soft=False)[0]
+    ours = gradients.gradient_histograms(image[None], 8, 9, signed=False, soft=False)[0]
     theirs = skimage.feature.hog(
         image,
         orientations=9,
@@ -110,7 +110,7 @@ def test_an_edge_votes_for_its_direction(bin_):
     angle = 2 * np.pi * bin_ / 18
     y, x = np.mgrid[:64, :64] - 31.5
     image = np.repeat((127 + 2.5 * (x * np.cos(angle) + y * np.sin(angle)))[..., None], 3, axis=2).astype(np.uint8)
-    assert hog.gradient_histograms(image[None], 1, 18)[0, 0, 0].argmax() == bin_
+    assert gradients.gradient_histograms(image[None], 1, 18)[0, 0, 0].argmax() == bin_
 
 
 def test_bad_options_are_refused():

@@ -6,7 +6,7 @@ from skimage import data
 from skimage.feature import local_binary_pattern
 
 from bitmosaic.errors import ParameterError
-from bitmosaic.features import extractor, kernels, lbp
+from bitmosaic.features import extractor, kernels, texture
 
 SIZES = [(1, 1), (2, 3), (7, 5), (32, 32), (100, 60)]
 
@@ -49,7 +49,7 @@ def pattern_counts_numpy(image, grid):
         for b in range(grid):
             rows = slice(int(np.floor(a * height / grid)), int(np.ceil((a + 1) * height / grid)))
             columns = slice(int(np.floor(b * width / grid)), int(np.ceil((b + 1) * width / grid)))
-            counts[a, b] = np.bincount(inner[rows, columns].ravel(), minlength=256)[lbp.UNIFORM]
+            counts[a, b] = np.bincount(inner[rows, columns].ravel(), minlength=256)[texture.UNIFORM]
     return counts
 
 
@@ -69,7 +69,7 @@ def test_every_size_gives_1450_numbers_and_cells_of_length_one(height, width, mi
 @pytest.mark.parametrize("grid", [1, 4, 5])
 def test_counts_agree_with_numpy(height, width, grid):
     for image in [*random_images(2, height, width), photo(height, width)]:
-        counts = lbp.pattern_counts(image[None], grid)[0]
+        counts = texture.pattern_counts(image[None], grid)[0]
         np.testing.assert_array_equal(counts, pattern_counts_numpy(image, grid))
 
 
@@ -93,7 +93,7 @@ def test_the_58_patterns_are_the_uniform_ones_of_scikit_image():
         for bit, place in enumerate(around):  # diagonal neighbors are strong enough to outvote the interpolation
             patch[place] += (1 if code >> bit & 1 else -1) * (50 if bit % 2 else 1)
         labels.append(int(local_binary_pattern(patch, 8, 1, "nri_uniform")[1, 1]))
-    pairs = set(zip(lbp.BIN_OF_CODE.tolist(), labels, strict=True))
+    pairs = set(zip(texture.BIN_OF_CODE.tolist(), labels, strict=True))
     assert len(pairs) == len({ours for ours, _ in pairs}) == len({theirs for _, theirs in pairs}) == 59
     assert (58, 58) in pairs  # what is not uniform is so for both
 

@@ -7,7 +7,7 @@ from PIL import Image
 from skimage import data
 
 from bitmosaic.features.registry import extractor
-from bitmosaic.features.wavelet import split
+from bitmosaic.features.texture import split
 
 SHAPES = [(1, 1), (1, 7), (5, 3), (8, 8), (32, 32), (33, 46)]
 

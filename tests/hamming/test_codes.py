@@ -19,7 +19,7 @@ from bitmosaic.hamming.codes import (
     pack,
     unpack,
 )
-from bitmosaic.io.jit import kernel
+from bitmosaic.io.threads import kernel
 
 SHAPES = [  # rows, centers, bytes
     (1, 1, 1),

@@ -173,6 +173,16 @@ def test_highest_scores_agree_with_numpy():
     np.testing.assert_allclose(totals, 1 + left.max(2).sum(0), rtol=1e-5)
 
 
+@pytest.mark.parametrize("r", [1, 3, 7])
+def test_the_smallest_entries_agree_with_numpy(r):
+    table = np.random.default_rng(0).integers(6, size=(50, 7)).astype(np.float32)  # with ties
+    places, values = np.empty((50, r), np.int32), np.empty((50, r), np.float32)
+    kernels.smallest(table, places, values)
+    expected = np.argsort(table, axis=1, kind="stable")[:, :r]
+    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(table, expected, axis=1))
+
+
 def test_moved_rows_agree_with_numpy():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 5)).astype(np.float32)

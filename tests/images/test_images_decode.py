@@ -8,7 +8,6 @@ import pytest
 from image_files import encoded, sample_image
 from PIL import Image, ImageCms, ImageOps
 
-from bitmosaic.images import decode as decoding
 from bitmosaic.images.decode import decode, quiet_pillow
 
 LOSSLESS = {"PNG": {}, "BMP": {}, "TIFF": {}, "PPM": {}, "WEBP": {"lossless": True}}
@@ -152,16 +151,6 @@ def test_lab_becomes_rgb():
     srgb, lab = ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB")
     image = ImageCms.profileToProfile(Image.fromarray(sample_image()), srgb, lab, outputMode="LAB")
     assert np.abs(decode(encoded(image, "TIFF")).astype(int) - sample_image()).mean() < 4
-
-
-@pytest.mark.parametrize("mode", ["HSV", "PA", "La", "RGBa", "RGBX"])
-def test_modes_that_no_file_format_uses_become_rgb_too(mode):
-    through = {"PA": "P", "La": "LA", "RGBa": "RGBA"}.get(mode, "RGB")
-    image = Image.fromarray(sample_image()).convert(through).convert(mode)
-    expected = np.asarray(Image.fromarray(sample_image()).convert(through).convert("RGB"))
-    converted = decoding._rgb(image)
-    assert converted.mode == "RGB"
-    np.testing.assert_allclose(np.asarray(converted).astype(int), expected, atol=12 if mode == "HSV" else 1)
 
 
 @pytest.mark.parametrize("file_format", ["GIF", "WEBP", "TIFF", "PNG"])

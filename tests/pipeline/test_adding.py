@@ -120,7 +120,7 @@ def test_without_content_hashes_all_images_are_new(grown):
     manifest = run.folder / "views" / "manifest.json"
     write_json(manifest, json.loads(manifest.read_text()) | {"digests": False})
     added = pipeline.add(run, first)
-    assert (added.images, added.known, added.recognises) == (36, 0, False)
+    assert (added.images, added.known, added.recognizes) == (36, 0, False)
     assert pipeline.add(run, first).known == 36  # by those of the addition
 
 
@@ -179,7 +179,7 @@ def test_an_update_moves_centers_but_no_old_image(grown):
     codes, numbers = moved.column("codes"), moved.column("labels")
     for number in range(3):
         ones = np.unpackbits(codes[numbers == number], axis=1).mean(0)
-        center = np.unpackbits(moved.model.cluster_centers_[number])
+        center = np.unpackbits(moved.centers[number])
         assert (center[ones > 0.5] == 1).all()
         assert (center[ones < 0.5] == 0).all()
     np.testing.assert_array_equal(numbers[:36], labels)
@@ -218,7 +218,7 @@ def test_a_views_folder_with_content_hashes_is_added_like_its_images(grown, tmp_
     run, first, more = grown
     pipeline.extract([*sorted(more.glob("*/*")), first / "disc" / "0000.png"], tmp_path / "views", VIEWS, max_side=16)
     added = pipeline.add(run, tmp_path / "views")
-    assert (added.images, added.known, added.recognises) == (18, 1, True)
+    assert (added.images, added.known, added.recognizes) == (18, 1, True)
     labels = pipeline.predict(run, more)[0]["cluster"]
     np.testing.assert_array_equal(added.run.column("labels")[36:], labels)
     assert pipeline.add(run, tmp_path / "views").known == 19
@@ -269,7 +269,7 @@ def test_views_with_other_names_or_widths_are_refused(of_views, views):
 def test_an_unfinished_run_is_refused(grown):
     run, _, more = grown
     manifest = read_json(run.folder / "manifest.json")
-    del manifest["seconds"]["pictures"]
+    del manifest["seconds"]["sheets"]
     write_json(run.folder / "manifest.json", manifest)
     with pytest.raises(InvalidDataError, match="was interrupted"):
         pipeline.add(Run(run.folder), more)

@@ -98,7 +98,7 @@ def test_coco_has_a_category_per_cluster_and_an_annotation_per_image(clusters, t
     for image in coco["images"]:
         with Image.open(image["file_name"]) as opened:
             assert opened.size == (image["width"], image["height"])
-    assert (done.facts, done.notes) == ({"pictures": 120, "clusters": 2, "without_size": 0}, [])
+    assert (done.facts, done.notes) == ({"images": 120, "clusters": 2, "without_size": 0}, [])
 
 
 def test_coco_leaves_out_unknown_sizes(clusters, tmp_path):

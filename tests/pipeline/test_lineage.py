@@ -55,10 +55,10 @@ def test_the_table_accounts_for_every_cluster_and_every_image(rows):
     for change, words in zip(lineage.changes, lineage.sentences(), strict=True):
         before, after = old == change.number, now == change.number
         assert (change.size_before, change.size_after) == (before.sum(), after.sum())
-        assert change.pictures_kept == (before & after).sum()
-        assert change.pictures_new == (after & (old < 0)).sum()
+        assert change.images_kept == (before & after).sum()
+        assert change.images_new == (after & (old < 0)).sum()
         either = (before | (after & (old >= 0))).sum()
-        assert change.overlap == (change.pictures_kept / either if either else 0)
+        assert change.overlap == (change.images_kept / either if either else 0)
         assert set(change.came_from) == {
             a for a in set(old[after]) - {-1} if _share(old[after & (old >= 0)], a) >= PART
         }
@@ -76,7 +76,7 @@ def _share(values, wanted):
 @given(pairs)
 def test_no_other_matching_lets_more_images_keep_their_number(rows):
     old, new = (np.array([row[side] for row in rows], int) for side in (0, 1))
-    kept = sum(change.pictures_kept for change in match_clusters(old, new).changes)
+    kept = sum(change.images_kept for change in match_clusters(old, new).changes)
     counts = np.zeros((7, 7))
     np.add.at(counts, (old[old >= 0], new[old >= 0]), 1)
     with np.errstate(invalid="ignore"):

@@ -169,8 +169,8 @@ def test_cluster_returns_a_refitted_run_as_it_is(run, grown):
 def test_n_clusters_must_hold_all_images_moved_by_hand(run):
     labels = np.asarray(run.column("labels"))
     one, other = (number_of(labels, members(run, digit)) for digit in (1, 0))
-    edit(run, {"do": "move", "rows": members(run, 2)[:1].tolist(), "to": one})
-    edit(run, {"do": "move", "rows": members(run, 3)[:1].tolist(), "to": other})
+    for start, to in ((other, one), (one, other)):
+        edit(run, {"do": "move", "rows": np.flatnonzero(labels == start)[:1].tolist(), "to": to})
     with pytest.raises(ParameterError, match="at least 2, because 2 clusters hold images moved by hand; got"):
         refit(run, n_clusters=1)
     assert not (run.folder / REFIT / "model.safetensors").exists()
@@ -178,7 +178,7 @@ def test_n_clusters_must_hold_all_images_moved_by_hand(run):
 
 def test_an_interrupted_run_is_refused(run):
     manifest = json.loads((run.folder / "manifest.json").read_text())
-    del manifest["seconds"]["pictures"]
+    del manifest["seconds"]["sheets"]
     (run.folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(InvalidDataError, match="to finish it"):
         refit(run)

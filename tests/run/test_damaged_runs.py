@@ -12,8 +12,8 @@ from bitmosaic import pipeline
 from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
 from bitmosaic.explorer.map import make_map, store_map, stored_map
 from bitmosaic.io.read import read_json
-from bitmosaic.pipeline.encoding import extraction_options
 from bitmosaic.pipeline.export import export
+from bitmosaic.pipeline.extraction import extraction_options
 from bitmosaic.run.clusters import Clusters, ImageFacts
 from bitmosaic.run.folder import Run
 from bitmosaic.run.manifest import Manifest
@@ -48,7 +48,18 @@ def test_the_undamaged_run_is_read(folder):
     use(folder)
 
 
-@pytest.mark.parametrize("text", [b"", b"[" * 100_000, b'{"format": "bitm'])
+def test_a_run_of_version_0_1_0_is_complete_although_its_stage_sheets_was_called_pictures(folder):
+    manifest = read_json(folder / "manifest.json")
+    for part in ("seconds", "bytes"):
+        manifest[part]["pictures"] = manifest[part].pop("sheets")
+    change(folder / "manifest.json", **manifest)
+    run = Run(folder)
+    assert run.complete
+    run.forget_lost_stages()
+    assert run.complete
+
+
+@pytest.mark.parametrize("text", [b"", b'{"format": "bitm'])
 @pytest.mark.parametrize(
     "name", ["manifest.json", "views/manifest.json", "views/extraction.json", f"{ADDITION}/manifest.json"]
 )

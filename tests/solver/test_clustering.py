@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitmosaic.hamming.codes import costs_with, pack, unpack
-from bitmosaic.hamming.pruning import assign_codes
+from bitmosaic.hamming.codes import assign_codes, costs_with, pack, unpack
 from bitmosaic.solver import clustering
 from bitmosaic.solver.clustering import Problem, assign, best_of, refine, seed
 from bitmosaic.solver.steps import L21, Frobenius

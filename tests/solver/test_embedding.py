@@ -92,7 +92,7 @@ def reduced(rng, d=6, k=2, l=5, scaling="plain"):
 def test_an_embedding_without_anchors_can_normalize():
     offset, factor = np.array([1.0, -2.0]), np.array([2, 0.5], np.float32)
     plain = normalization(offset, factor)
-    assert (plain.n_anchors, plain.width, plain.basis, plain.scaling) == (0, 2, None, "plain")
+    assert (plain.n_anchors, plain.width, plain.basis, plain.scaling) == (0, 2, None, "standard")
     rows, missing = plain.normalize(np.array([[2, 0], [np.nan, np.nan]], np.float32))
     np.testing.assert_array_equal(rows, [[2, 1], [0, 0]])
     np.testing.assert_array_equal(missing, [False, True])

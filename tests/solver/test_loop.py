@@ -2,7 +2,6 @@
 
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from unittest import mock
 
 import literal
@@ -363,22 +362,6 @@ def test_the_labels_of_the_start_are_kept_even_where_another_centroid_is_nearer(
     expected = y.copy()
     expected[rows] = said[rows]
     np.testing.assert_array_equal(found.labels, expected)
-
-
-def test_two_copies_with_half_a_share_equal_one_view():
-    rng = np.random.default_rng(0)
-    (A, B), y = blobs(rng, 240, c=4, m=2)
-    p = literal_problem([A, B], K_S=4, lambda3=coupling(2, 240, True), l21=True)
-    first = [rng.normal(size=(12, p.K)).astype(np.float32) for _ in range(2)]
-    one = run([A, B], p, Start(first, y.astype(np.int32)))
-    halves = Start([first[0] / 2, first[0] / 2, first[1]], y.astype(np.int32), np.array([0.5, 0.5, 1.0]))
-    two = run([A, A, B], p, halves)
-    np.testing.assert_array_equal(two.codes, one.codes)
-    np.testing.assert_allclose([e[2] for e in two.history], [e[2] for e in one.history], rtol=1e-6)
-    alpha = one.view_weights
-    np.testing.assert_allclose(two.view_weights, [alpha[0] / 2, alpha[0] / 2, alpha[1]], rtol=1e-6)
-    objectives = [e[2] for e in two.history]
-    assert all(after <= before * (1 + 1e-9) for before, after in pairwise(objectives))
 
 
 @pytest.mark.parametrize(("n_clusters", "rounds"), [(2, 50), (100, 50), (500, 10), (3000, 5)])

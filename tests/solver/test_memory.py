@@ -47,7 +47,16 @@ def test_a_limit_that_cannot_be_read_is_quoted(limit):
 
 @pytest.fixture
 def needs():
-    return Needs((100, 20), n_components=32, n_anchors=300, n_bits=64, n_clusters=20, n_start=3000, n_train=10_000)
+    return Needs(
+        (100, 20),
+        n_components=32,
+        n_anchors=300,
+        n_bits=64,
+        n_clusters=20,
+        n_start=3000,
+        n_train=10_000,
+        proposals=True,
+    )
 
 
 def test_remaining_memory_goes_to_the_cache(needs):

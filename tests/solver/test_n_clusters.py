@@ -50,8 +50,8 @@ def test_clusters_that_overlap_are_counted_where_the_views_agree():
 
 
 def test_strong_agreement_counts_more_than_in_the_start(monkeypatch):
-    exponents, agreed = [], n_clusters.agreed_directions
-    monkeypatch.setattr(n_clusters, "agreed_directions", lambda *a: exponents.append(a[6]) or agreed(*a))
+    exponents, agreed = [], n_clusters.agreed_rows
+    monkeypatch.setattr(n_clusters, "agreed_rows", lambda *a: exponents.append(a[3]) or agreed(*a))
     auto(blobs(n=300, n_clusters=3, spread=0.9, seed=3)[0])
     assert exponents == [0.75]
     assert exponents[0] > start.AGREEMENT_EXPONENT
@@ -119,7 +119,7 @@ def test_progress_ends_at_its_total_once():
     assert [done for done, _ in seen] == sorted({done for done, _ in seen})
 
 
-@pytest.mark.parametrize("start", ["consensus", "rotation"])
+@pytest.mark.parametrize("start", ["proposals", "rotation"])
 def test_both_starts_can_use_the_count(start):
     model = auto(tight(160, 4), start=start)
     assert model.n_clusters_ == 4 == len(np.unique(model.labels_))

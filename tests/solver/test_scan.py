@@ -22,43 +22,66 @@ def test_moments_of_blocks_are_those_of_all_rows(cuts):
 
 def test_a_rooted_view_has_the_moments_of_its_roots():
     X = np.random.default_rng(0).gamma(0.5, size=(3000, 3))
-    (facts,) = scan(as_views(X), root=True)
+    (facts,) = scan(as_views(X))
     assert facts.scaling == "root"
     np.testing.assert_allclose(facts.mean, np.sqrt(X).mean(0))
     np.testing.assert_allclose(facts.variance, np.sqrt(X).var(0))
-    for other in (X - 1, X**0.25, np.zeros((5, 2))):  # negative values, more symmetric as they are, nothing to say
-        assert scan(as_views(other), root=True)[0].scaling == "plain"
+    for other in (X**0.25, np.zeros((5, 2))):  # more symmetric as they are, nothing to say
+        assert scan(as_views(other))[0].scaling == "standard"
 
 
 def test_a_sparse_view_has_the_moments_of_rows_of_length_1():
     X = np.random.default_rng(0).poisson(0.3, size=(3000, 8)).astype(float)
     X[5] = 0
-    (facts,) = scan(as_views(X), root=True, unit=True)
+    (facts,) = scan(as_views(X))
     rows = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
     assert facts.scaling == "unit"
     np.testing.assert_allclose(facts.mean, rows.mean(0))
     np.testing.assert_allclose(facts.variance, rows.var(0))
-    for other in (X - 1, X + 1):  # negative values, no zeros
-        assert scan(as_views(other), unit=True)[0].scaling == "plain"
+    assert scan(as_views(X + 1))[0].scaling == "root"  # not near zero
+
+
+def test_a_view_of_both_signs_is_standardized_only_if_its_columns_have_different_units():
+    X = np.random.default_rng(0).normal(size=(3000, 8)) * np.linspace(1, 4, 8)
+    (facts,) = scan(as_views(X))
+    assert facts.scaling == "center"
+    np.testing.assert_allclose(facts.variance, X.var(0))
+    X[:, 3] *= 100
+    assert scan(as_views(X))[0].scaling == "standard"
+
+
+@pytest.mark.parametrize("scaling", ["standard", "root", "unit", "center"])
+def test_the_scaling_can_be_given(scaling):
+    X = np.random.default_rng(0).gamma(2, size=(300, 3))
+    rows = {"root": np.sqrt(X), "unit": X / np.linalg.norm(X, axis=1, keepdims=True)}.get(scaling, X)
+    (facts,) = scan(as_views(X), scaling=scaling)
+    assert facts.scaling == scaling
+    np.testing.assert_allclose(facts.mean, rows.mean(0))
+    np.testing.assert_allclose(facts.variance, rows.var(0))
+
+
+def test_roots_of_negative_values_are_refused():
+    with pytest.raises(InvalidDataError, match="scaling='root' needs values that are not negative; view 'view0'"):
+        scan(as_views(-np.ones((3, 2))), scaling="root")
 
 
 # ---- some rows only
 
 
-@pytest.mark.parametrize("root", [False, True])
+@pytest.mark.parametrize("scaling", ["standard", "auto"])
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_a_scan_of_some_rows_is_that_of_a_table_of_these(root, n_threads):
+def test_a_scan_of_some_rows_is_that_of_a_table_of_these(scaling, n_threads):
     rng = np.random.default_rng(0)
     X, Y = rng.gamma(0.5, size=(5000, 3)).astype(np.float32), rng.normal(size=(5000, 2))
     X[rng.random(5000) < 0.3] = np.nan
     rows = np.sort(rng.choice(5000, 2100, replace=False))
-    some = scan(as_views([X, Y]), rows, n_threads, root)
-    for facts, alone in zip(some, scan(as_views([X[rows], Y[rows]]), root=root), strict=True):
+    some = scan(as_views([X, Y]), rows, n_threads, scaling)
+    for facts, alone in zip(some, scan(as_views([X[rows], Y[rows]]), scaling=scaling), strict=True):
         np.testing.assert_array_equal(facts.present, alone.present)
         np.testing.assert_array_equal(facts.mean, alone.mean)
         np.testing.assert_array_equal(facts.variance, alone.variance)
         assert facts.scaling == alone.scaling
-    assert some[0].scaling == ("root" if root else "plain")
+    assert some[0].scaling == ("root" if scaling == "auto" else "standard")
     np.testing.assert_array_equal(some[0].present, ~np.isnan(X[rows, 0]))
     np.testing.assert_allclose(some[1].mean, Y[rows].mean(0))
 

@@ -340,14 +340,5 @@ def test_view_weights_are_equation_28_and_no_others_are_lower(problem):
         assert_not_above(alpha**p.r @ losses, other**p.r @ losses)
 
 
-def test_two_copies_with_half_a_share_weigh_as_much_as_one_view():
-    losses, shares = np.array([3.0, 3.0, 1.0]), np.array([0.5, 0.5, 1.0])
-    alpha = steps.view_weights(losses, 5.0, 1e-9, shares)
-    np.testing.assert_allclose(alpha[1:], steps.view_weights(losses[1:], 5.0, 1e-9))
-    rng = np.random.default_rng(0)
-    for other in rng.dirichlet(np.ones(3), 200) / shares:  # Σ ω_v α_v = 1
-        assert_not_above(shares * alpha**5 @ losses, shares * other**5 @ losses)
-
-
 def test_a_view_that_fits_perfectly_does_not_take_all_the_weight():
     np.testing.assert_allclose(steps.view_weights([-3.0, 0.5, 16.0], 5.0, lowest=1.0), [0.4, 0.4, 0.2])

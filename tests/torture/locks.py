@@ -12,8 +12,8 @@ import numpy as np
 
 from bitmosaic.errors import BusyFolderError
 from bitmosaic.io.files import LOCK
-from bitmosaic.run.additions import FOLDER
 from bitmosaic.run.edits import EditLog
+from bitmosaic.run.folder import ADDITIONS
 from torture.commands import kill, prepared
 from torture.kills import check_result
 from torture.tally import Tally
@@ -83,7 +83,7 @@ def all_there(job):
 
 def locks_of(job):
     """Lock files of the output folder, of its extraction folder and of its additions."""
-    return [lock for place in (*job.places, job.out / FOLDER) for lock in place.glob(LOCK)]
+    return [lock for place in (*job.places, job.out / ADDITIONS) for lock in place.glob(LOCK)]
 
 
 def until_stopped(pid):

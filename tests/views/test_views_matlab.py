@@ -153,9 +153,3 @@ def test_a_sparse_matrix_of_v73_that_does_not_fit_into_memory_is_refused(tmp_pat
     monkeypatch.setattr(npy, "machine_memory", lambda: 2**20)
     with pytest.raises(FileFormatError, match="more than half of the memory"):
         read_views(tmp_path / "set.mat")
-
-
-def test_one_long_text_label_that_pads_all_others_beyond_memory_is_refused(read, monkeypatch):
-    monkeypatch.setattr(npy, "machine_memory", lambda: 2**20)
-    with pytest.raises(FileFormatError, match="more than half of the memory"):
-        read(X=np.zeros((200, 1)), Y=cell("x" * 10**3, *"y" * 199, column=True))

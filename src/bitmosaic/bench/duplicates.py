@@ -222,7 +222,7 @@ def _count(groups, natural, original_of, kind_of) -> dict[str, list[int]]:
 # ---- table and plot
 
 COLORS = {"resized": "#1f77b4", "recompressed": "#d62728", "cropped": "#2ca02c"}
-WORDS = {"pictures": "perceptual hashes", "both": "perceptual hashes and features", "features": "codes and features"}
+WORDS = {"images": "perceptual hashes", "both": "perceptual hashes and features", "features": "codes and features"}
 FIGURES = ("precision", "recall", "f1")
 
 

@@ -1,4 +1,4 @@
-"""Read an experiment from TOML: methods × data sets × views × code lengths × numbers of clusters × seeds."""
+"""Experiments in TOML files: methods × data sets × views × code lengths × numbers of clusters × seeds; stored runs."""
 
 import json
 import os

@@ -56,7 +56,7 @@ def raw(views: Views) -> np.ndarray:
 
 
 def unit_rows(views: Views) -> np.ndarray:
-    return normalize(raw(views))
+    return np.hstack([normalize(X) for X in _floats(views)])
 
 
 def kmeans(X, n_clusters, seed, progress):
@@ -75,10 +75,6 @@ def kmeans(X, n_clusters, seed, progress):
 
 def hsic(views, n_clusters, seed, progress):
     return HSIC(n_clusters, random_state=seed).fit(views, progress=progress).labels_
-
-
-def proposals(views, n_clusters, seed, progress):
-    return HSIC(n_clusters, start="proposals", random_state=seed).fit(views, progress=progress).labels_
 
 
 def paper(views, n_clusters, seed, progress):
@@ -101,7 +97,6 @@ METHODS: dict[str, tuple[Callable, Callable]] = {
     "LSC-K": (_unchanged, _baseline("LSC-K")),
     "MVSC": (_unchanged, _baseline("MVSC")),
     "HSIC": (_unchanged, hsic),
-    "HSIC.proposals": (_unchanged, proposals),
     "HSIC.paper": (_unchanged, paper),
 }
 
@@ -111,9 +106,9 @@ def is_kmeans(method: str) -> bool:
 
 
 def methods_of(case: Case, chosen: list[str]) -> list[str]:
-    """The methods that apply: KMeans-balanced needs several views, KMeans-L2 needs a single one."""
-    inapplicable = "KMeans-balanced" if len(case.views(0)) == 1 else "KMeans-L2"
-    return [name for name in chosen if name != inapplicable and (case.compared or name == "HSIC")]
+    """The methods that apply: KMeans-balanced needs several views."""
+    single = len(case.views(0)) == 1
+    return [name for name in chosen if not (single and name == "KMeans-balanced") and (case.compared or name == "HSIC")]
 
 
 # ---- runs

@@ -15,8 +15,8 @@ from unittest.mock import patch
 import numpy as np
 
 from bitmosaic.bench.memory import WIDTHS, PeakMemory, make_views
+from bitmosaic.estimators.dask import dask_views
 from bitmosaic.estimators.dask.clustering import ClusterProblem
-from bitmosaic.estimators.dask.views import dask_views
 from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.views import read_views

@@ -7,7 +7,6 @@ the run, and synthetic codes that are not in the index.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,6 @@ from bitmosaic.bench.memory import PeakMemory
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.estimators.neighbor_index import NeighborIndex
 from bitmosaic.hamming.search import nearest_codes
-from bitmosaic.io.files import whole_file
-from bitmosaic.io.read import load_npy
 from bitmosaic.io.threads import available_threads, in_order, row_ranges
 from bitmosaic.run.folder import Run
 from bitmosaic.views import exact_dtype, read_rows
@@ -132,9 +129,8 @@ class CodeMaker:
 # ---- the measurement
 
 
-def make_codes(run: Run, n: int, seed: int, n_threads: int, kept: Path | None, progress: Progress) -> Codes:
-    """n codes, of the run and synthetic, and queries that are not among them. Synthetic codes are stored in the .npy
-    file `kept`, if given, and reused."""
+def make_codes(run: Run, n: int, seed: int, n_threads: int, progress: Progress) -> Codes:
+    """n codes, of the run and synthetic, and queries that are not among them."""
     real = run.column("codes")
     if len(real) < 2 * HELD_OUT:
         raise InvalidDataError(
@@ -144,7 +140,7 @@ def make_codes(run: Run, n: int, seed: int, n_threads: int, kept: Path | None, p
     order = np.random.default_rng(seed).permutation(len(real))
     held, rest = np.sort(order[:HELD_OUT]), np.sort(order[HELD_OUT:])
     maker = CodeMaker(run, rest, seed, n_threads)
-    made = _made(maker, max(n - len(rest), 0), kept, lambda done, total: progress("making codes", done, total))
+    made = maker.make(max(n - len(rest), 0), 0, lambda done, total: progress("making codes", done, total))
     queries = {"held out": np.array(real[held]), "synthetic": maker.make(HELD_OUT, 1)}
     few = rest[::GROWTH]
     sets = {
@@ -156,22 +152,6 @@ def make_codes(run: Run, n: int, seed: int, n_threads: int, kept: Path | None, p
     }
     likeness = {name: _tenth_distances(some, queries["held out"], n_threads) for name, some in sets.items()}
     return Codes(codes, queries, likeness, time.perf_counter() - begun)
-
-
-def _made(maker: CodeMaker, n: int, kept: Path | None, progress: Callable[[int, int], None]) -> np.ndarray:
-    if kept is None:
-        return maker.make(n, 0, progress)
-    if kept.exists():
-        codes, some = load_npy(kept), min(n, HELD_OUT)
-        if len(codes) < n or not np.array_equal(codes[:some], maker.make(some)):
-            raise InvalidDataError(
-                f"{kept} must contain at least {n:,} synthetic codes of this run; it has other content. Remove it."
-            )
-        return codes[:n]
-    codes = maker.make(n, 0, progress)
-    with whole_file(kept) as file:
-        np.lib.format.write_array(file, codes, allow_pickle=False)
-    return codes
 
 
 def _tenth_distances(codes: np.ndarray, queries: np.ndarray, n_threads: int) -> list[float]:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -71,10 +70,6 @@ UNITS = (
     ("KiB", 2**10, 1),
     ("B", 1, 0),
 )  # name, bytes, and smallest value shown in this unit
-SHORT = {"out of memory": "OM", "over time": "OT"}  # in wide LaTeX tables
-LETTERS = 80  # characters in a row of a LaTeX table that fits on a page without scaling
-WIDEST = 20  # maximum number of columns of a LaTeX table with all scores side by side, as in the paper
-WITH_SPREAD = 10  # the same with standard deviations
 CSV_NAMES = ("data", "quantity", "group", "method", "column", "unit")
 CSV_FIGURES = ("mean", "std", "runs", "ratio", "paper", "paper_ratio")
 LATEX = str.maketrans(
@@ -179,10 +174,6 @@ class PaperTable:
         several = len({block.data for block in self.blocks}) > 1
         return [": ".join(filter(None, (block.data if several else "", block.quantity))) for block in self.blocks]
 
-    def _shown_notes(self, with_spread: bool) -> list[str]:
-        """The notes. Without spreads, they do not mention them."""
-        return [note if with_spread else note.replace(SPREAD, "Mean", 1) for note in self.notes]
-
     def markdown(self) -> str:
         lines = [f"**{self.name}.** {self.caption}", ""]
         for heading, block in zip(self.headings(), self.blocks, strict=True):
@@ -212,35 +203,21 @@ class PaperTable:
         return file.getvalue()
 
     def latex(self) -> str:
-        """LaTeX for booktabs and graphicx. Blocks with the same methods are side by side if they are not too wide."""
-        side_by_side, with_spread = self._latex_layout()
-        texts = [block.texts(with_spread) for block in self.blocks]
-        if side_by_side:
-            rows = [
-                (same[0][0], same[0][1], [(SHORT.get(text, text), best) for *_, cells in same for text, best in cells])
-                for same in zip(*(rows for _, rows in texts), strict=True)
-            ]
-            spans = [(heading, len(columns)) for heading, (columns, _) in zip(self.headings(), texts, strict=True)]
-            parts = [_tabular(spans, [column for columns, _ in texts for column in columns], rows)]
-        else:
-            parts = [_tabular([(h, len(c))], c, rows) for h, (c, rows) in zip(self.headings(), texts, strict=True)]
-        label = self.name.lower().replace(" ", "-")
-        lines = ["% \\usepackage{booktabs,graphicx}", "\\begin{table*}", "\\centering"]
-        lines += [f"\\caption{{{_latex(self.caption)}}}", f"\\label{{tab:{label}}}", "\\footnotesize"]
-        lines.append("\n\n\\medskip\n".join(parts))
-        notes = self._shown_notes(with_spread)
-        notes += [f"{short}: {long}." for long, short in SHORT.items() if f" {short} " in parts[0]]
-        if notes:
-            text = "\\\\\n".join(map(_latex, notes))
-            lines.append(f"\n\\smallskip\n\\parbox{{\\textwidth}}{{\\scriptsize {text}}}")
-        return "\n".join([*lines, "\\end{table*}", ""])
-
-    def _latex_layout(self) -> tuple[bool, bool]:
-        """Whether blocks are side by side, and whether spreads are shown."""
-        methods = {tuple(method for _, method, _ in block.rows) for block in self.blocks}
-        n_columns = sum(len(block.texts()[0]) for block in self.blocks)
-        side_by_side = len(self.blocks) > 1 and len(methods) == 1 and n_columns <= WIDEST
-        return side_by_side, not side_by_side or n_columns <= WITH_SPREAD
+        """LaTeX for booktabs: one tabular per block."""
+        lines = ["% \\usepackage{booktabs}", "\\begin{table*}", "\\centering", f"\\caption{{{_latex(self.caption)}}}"]
+        for heading, block in zip(self.headings(), self.blocks, strict=True):
+            columns, rows = block.texts()
+            lines += [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
+            lines.append(" & ".join(map(_latex, (heading, *columns))) + " \\\\")
+            before = None
+            for group, method, cells in rows:
+                if group != before:
+                    lines.append("\\midrule")
+                before = group
+                shown = (f"\\textbf{{{_latex(text)}}}" if best else _latex(text) for text, best in cells)
+                lines.append(" & ".join([_latex(method), *shown]) + " \\\\")
+            lines += ["\\bottomrule", "\\end{tabular}", ""]
+        return "\n".join([*lines, *(f"{_latex(note)}\n" for note in self.notes), "\\end{table*}", ""])
 
     def rich(self) -> Group:
         with_spread = not (self.blocks[0].kinds[0] == "seconds" and shows_paper(self.blocks))  # a terminal is narrow
@@ -256,7 +233,8 @@ class PaperTable:
                     table.add_section()
                 table.add_row(method, *(f"[bold]{escape(text)}[/]" if best else escape(text) for text, best in cells))
             parts.append(table)
-        return Group(*parts, *map(escape, self._shown_notes(with_spread)))
+        notes = self.notes if with_spread else [note.replace(SPREAD, "Mean", 1) for note in self.notes]
+        return Group(*parts, *map(escape, notes))
 
 
 def write(table: PaperTable, folder: str | Path, name: str) -> list[Path]:
@@ -298,27 +276,6 @@ def _ratio(ratio: float | None) -> str:
 def _plain(note: str) -> str:
     """Escape Markdown."""
     return "".join(f"\\{c}" if c in "\\*_|<>`" else c for c in note)
-
-
-def _tabular(spans: list[tuple[str, int]], columns: list[str], rows: list[Row]) -> str:
-    lines = [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
-    if len(spans) > 1:
-        lines.append("".join(f" & \\multicolumn{{{n}}}{{c}}{{{_latex(heading)}}}" for heading, n in spans) + " \\\\")
-        ends = np.cumsum([1] + [n for _, n in spans])
-        lines.append(" ".join(f"\\cmidrule(lr){{{a + 1}-{b}}}" for a, b in pairwise(ends)))
-    first = _latex(spans[0][0]) if len(spans) == 1 else ""
-    lines.append(" & ".join([first, *map(_latex, columns)]) + " \\\\")
-    before = None
-    for group, method, cells in rows:
-        if group != before:
-            lines += ["\\midrule", f"\\multicolumn{{{len(columns) + 1}}}{{l}}{{\\emph{{{_latex(group)}}}}} \\\\"]
-        before = group
-        shown = (f"\\textbf{{{_latex(text)}}}" if best else _latex(text) for text, best in cells)
-        lines.append(" & ".join([_latex(method), *shown]) + " \\\\")
-    texts = ([text for text, _ in cells] for *_, cells in rows)
-    text = "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
-    letters = sum(2 + max(len(text) for text in column) for column in zip(columns, *texts, strict=True))
-    return f"\\resizebox{{\\textwidth}}{{!}}{{%\n{text}}}" if letters > LETTERS else text
 
 
 def _latex(text: str) -> str:

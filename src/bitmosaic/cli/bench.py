@@ -41,8 +41,8 @@ def quality(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Some of KMeans, KMeans-balanced, KMeans-raw, KMeans-L2, LSC-K, MVSC, HSIC, HSIC.proposals, "
-            "HSIC.paper, separated by commas.",
+            help="Some of KMeans, KMeans-balanced, KMeans-raw, KMeans-L2, LSC-K, MVSC, HSIC, HSIC.paper, "
+            "separated by commas.",
             show_default="all",
         ),
     ] = None,
@@ -66,9 +66,9 @@ def quality(
 ) -> None:
     """Quality of HSIC, scikit-learn's KMeans, LSC-K and MVSC: mean ± standard deviation over seeds.
 
-    HSIC.proposals is HSIC(start="proposals"), HSIC.paper has the settings of the paper.
-    KMeans, best of 10 starts, runs on the standardized, concatenated views. -balanced gives every view the same total
-    variance, -raw scales nothing, -L2 (for one view) scales rows to length 1. Stored runs of other code are repeated.
+    HSIC.paper has the settings of the paper. KMeans, best of 10 starts, runs on the standardized, concatenated views:
+    -balanced gives every view the same total variance, -raw scales nothing, -L2 scales rows of each view to length 1.
+    Stored runs of other code are repeated.
     """
     from bitmosaic.bench.quality import METHODS, blob_cases, cases_of, print_tables, run_all
     from bitmosaic.errors import ParameterError
@@ -372,12 +372,6 @@ def search(
     hashes: Annotated[
         bool, typer.Option("--hashes", help="Also run faiss.IndexBinaryMultiHash within the radius.")
     ] = False,
-    kept: Annotated[
-        Path | None,
-        typer.Option(
-            "--codes", help="A .npy file that stores the synthetic codes for the next run.", show_default="no file"
-        ),
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Search times of NeighborIndex and faiss.IndexBinaryFlat: the k nearest codes, and all within 6 bits.
@@ -395,7 +389,7 @@ def search(
     numbers = sorted(set(parse_numbers("--rows", rows)))
     ks, n_threads = sorted(set(parse_numbers("-k", neighbors))), available_threads(threads)
     with progress_bars(resumes=False) as progress:
-        codes = make_codes(Run(run), numbers[-1], seed, n_threads, kept, progress)
+        codes = make_codes(Run(run), numbers[-1], seed, n_threads, progress)
         builds, results = measure(codes, numbers, ks, queries, repeats, n_threads, hashes, progress)
     if as_json:
         facts = {"threads": n_threads, "repeats": repeats, "seconds_to_make": codes.seconds, "tenth": codes.likeness}
@@ -507,8 +501,8 @@ def duplicates(
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 3,
     share: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Fraction of the images to copy.")] = 0.01,
     by: Annotated[
-        str, typer.Option(help="Some of pictures, both, features, separated by commas.")
-    ] = "pictures,both,features",
+        str, typer.Option(help="Some of images, both, features, separated by commas.")
+    ] = "images,both,features",
     view: Annotated[
         list[str] | None, typer.Option(help="Views, as in `extract`.", show_default="lbp, gist and hog")
     ] = None,
@@ -526,7 +520,7 @@ def duplicates(
     from bitmosaic.bench.duplicates import draw, duplicate_table, measure, write_results
     from bitmosaic.pipeline import DEFAULT_VIEWS
 
-    ways = choose_names(by, ("pictures", "both", "features"))
+    ways = choose_names(by, ("images", "both", "features"))
     with progress_bars(resumes=False) as progress:
         results = measure(src, seeds, ways, view or DEFAULT_VIEWS, clusters, share, threads, progress)
     console = output()

@@ -222,8 +222,7 @@ def print_run(run: Any, as_json: bool) -> None:
         about = {"folder": str(run.folder), "complete": run.complete}
         typer.echo(json.dumps(about | manifest.as_json() | additions_as_json(run)))
         return
-    titles = {"pictures": "sheets"}
-    seconds = ", ".join(f"{titles.get(stage, stage)} {in_time(value)}" for stage, value in manifest.seconds.items())
+    seconds = ", ".join(f"{stage} {in_time(value)}" for stage, value in manifest.seconds.items())
     images = run.n_fitted if run.complete else manifest.images
     n_clusters = len(set(run.ids.tolist())) if run.complete else manifest.arguments["clusters"]
     say(f"{images:,} images, {n_clusters} clusters" + (f"; time: {seconds}" if seconds else ""))

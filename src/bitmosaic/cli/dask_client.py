@@ -70,12 +70,12 @@ def _client_at(scheduler: str):
     from distributed import Client
     from distributed.comm import connect
 
-    async def knock() -> None:
+    async def try_to_connect() -> None:
         await (await connect(scheduler, timeout=CONNECT_SECONDS)).close()
 
     try:  # before a Client exists: one that failed to connect can block the next one when collected
         with ThreadPoolExecutor(1) as pool:  # this thread may run an event loop
-            pool.submit(asyncio.run, knock()).result()
+            pool.submit(asyncio.run, try_to_connect()).result()
         return Client(scheduler, timeout=CONNECT_SECONDS)
     except Exception as error:  # Dask raises many types for a bad address, even AssertionError
         raise ClusterError(

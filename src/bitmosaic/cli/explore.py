@@ -57,7 +57,8 @@ def explore(
 
 
 def _listen(host: str, port: int | None) -> Any:
-    from bitmosaic.explorer.server import BusyPortError, listen
+    from bitmosaic.errors import BusyPortError
+    from bitmosaic.explorer.server import listen
 
     try:
         return listen(host, DEFAULT_PORT if port is None else port)
@@ -82,7 +83,7 @@ def report(
     max_mb: Annotated[float, typer.Option(min=0.1, help="Size limit in MB. It determines the number of images.")] = 20,
     source: Images = None,
 ) -> None:
-    """Write the page as one HTML file to send by mail: it holds its images and needs no network."""
+    """Write the page as one HTML file to send by mail: it contains its images and needs no network."""
     from bitmosaic.explorer.report import write_report
     from bitmosaic.run.folder import Run
 

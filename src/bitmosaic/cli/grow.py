@@ -43,8 +43,8 @@ def add(
         counts = {"images": added.images, "known": added.known, "skipped": added.skipped}
         where = {"folder": None if added.folder is None else str(added.folder)}
         drift = {"drift": None if added.drift is None else added.drift.as_json()}
-        recognises = {"recognises": added.recognises, "total": added.run.n_images}
-        typer.echo(json.dumps(where | counts | {"sizes": added.sizes} | drift | recognises))
+        recognizes = {"recognizes": added.recognizes, "total": added.run.n_images}
+        typer.echo(json.dumps(where | counts | {"sizes": added.sizes} | drift | recognizes))
         return
     _print_added(added)
 
@@ -53,7 +53,7 @@ def _print_added(added: Any) -> None:
     run = added.run
     head = f"Added {counted(added.images, 'image')}, {added.known:,} already in the run, {added.skipped:,} unreadable"
     say(f"{head}; the run now has {run.n_images:,} images")
-    if not added.recognises:
+    if not added.recognizes:
         say("This run has no content hashes. Images it had before the first addition are not recognized.")
     if added.folder is None:
         say("No new images. The run is unchanged.")

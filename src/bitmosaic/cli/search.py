@@ -114,9 +114,9 @@ def duplicates(
         str | None,
         typer.Option(
             metavar="WAY",
-            help="pictures: compare perceptual hashes. features: compare codes and features, which also finds slightly "
+            help="images: compare perceptual hashes. features: compare codes and features, which also finds slightly "
             "cropped copies and images that only look alike. both: use both.",
-            show_default="pictures, or features if the run has no images",
+            show_default="images, or features if the run has no images",
         ),
     ] = None,
     out: Annotated[
@@ -155,7 +155,7 @@ def duplicates(
         return
     within = f"within {found.radius} bits"
     how = {
-        "pictures": f"perceptual hashes {within}",
+        "images": f"perceptual hashes {within}",
         "features": f"codes {within} and features",
         "both": f"perceptual hashes {within}, or features",
     }[found.way]
@@ -231,7 +231,7 @@ def sample(
         made = curate.write_chosen(chosen, out, source, progress) if out else None
         if sheet:
             curate.draw_chosen(chosen, sheet, source, progress)
-    _print_chosen(chosen, "pictures", out, sheet, made, as_json)
+    _print_chosen(chosen, "images", out, sheet, made, as_json)
 
 
 def _print_chosen(chosen: Any, what: str, out: Path | None, sheet: Path | None, made: Any, as_json: bool) -> None:
@@ -245,8 +245,7 @@ def _print_chosen(chosen: Any, what: str, out: Path | None, sheet: Path | None, 
         for line in lines:
             say_fields(*line)
         return
-    said = what.replace("pictures", "images")
-    say(f"{len(lines):,} {said} of {len(chosen.clusters.labels):,} in {len(chosen.clusters.numbers)} clusters")
+    say(f"{len(lines):,} {what} of {len(chosen.clusters.labels):,} in {len(chosen.clusters.numbers)} clusters")
     _print_written(out, sheet, made)
 
 

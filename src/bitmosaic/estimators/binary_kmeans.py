@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_feature_names
 
 from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError
 from bitmosaic.estimators.constraints import rules_for
-from bitmosaic.estimators.model_file import complete, read_model, require_arrays, write_model
+from bitmosaic.estimators.model_file import complete, read_model, write_model
 from bitmosaic.estimators.parameters import (
     NotFittedError,
     as_json,
@@ -233,16 +233,6 @@ class BinaryKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         arrays, facts = read_model(path, "BinaryKMeans")
         with complete(path):
             model = cls(**facts["parameters"])
-            check_parameters(model)
-            n, (c, n_bytes) = len(arrays["labels"]), arrays["centers"].shape
-            expected = {
-                "labels": (np.int32, (n,)),
-                "centers": (np.uint8, (model.n_clusters, n_bytes)),
-                "bit_weights": (np.float64, (8 * n_bytes,)),
-            }
-            if "bit_sums" in arrays:
-                expected |= {"bit_sums": (np.int64, (c, 8 * n_bytes)), "counts": (np.int64, (c,))}
-            require_arrays(arrays, expected, path)
             model._set_centers(arrays["centers"], arrays["bit_weights"], np.dtype(facts["dtype"]))
             if "bit_sums" in arrays:
                 model._majority = Majority(arrays["centers"], arrays["bit_sums"], arrays["counts"])

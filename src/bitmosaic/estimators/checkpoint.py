@@ -16,8 +16,7 @@ from bitmosaic import __version__
 from bitmosaic.errors import InvalidDataError, ModelFileError, ParameterError, StaleCheckpointError
 from bitmosaic.estimators.model_file import complete, read_model, write_model
 from bitmosaic.estimators.parameters import as_json, drawn_seed, on_cluster
-from bitmosaic.io.files import LOCK, locked, remove_unfinished, writing
-from bitmosaic.io.paths import as_path
+from bitmosaic.io.files import LOCK, as_path, locked, remove_unfinished, writing
 from bitmosaic.solver.loop import NO_CHECKPOINT, LoopState
 from bitmosaic.views import exact_dtype, read_rows
 

@@ -14,10 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from bitmosaic.errors import ConstraintError, InvalidDataError, ParameterError
-from bitmosaic.io.read import array_of
 from bitmosaic.solver.constrained.rules import Rules, format_rows, offsets, with_feasible_labels
-
-_FIXED = "fixed must have the number of a cluster for each row"
 
 
 @dataclass(frozen=True)
@@ -223,10 +220,10 @@ def fixed_of(fixed: Any, n_rows, n_clusters):
     if isinstance(fixed, Mapping):
         rows, labels = (
             row_numbers("fixed", list(fixed), n_rows),
-            array_of(list(fixed.values()), _FIXED, ConstraintError),
+            np.asarray(list(fixed.values())),
         )
     else:
-        labels = array_of(fixed, _FIXED, ConstraintError)
+        labels = np.asarray(fixed)
         if labels.shape != (n_rows,):
             raise ConstraintError(
                 f"fixed must be a dict of row -> cluster, or have a cluster (or -1) for each of {n_rows} rows; got "
@@ -299,7 +296,7 @@ def rules_for(constraints, n_rows, n_clusters, on_cluster=False):
 
 def checked_labels(labels, n_rows, n_clusters):
     """Return the labels as (n,) int32 from -1 to n_clusters - 1, or None if all are -1."""
-    labels = array_of(labels, f"init_labels must be a whole number for each of {n_rows} rows")
+    labels = np.asarray(labels)
     if labels.shape != (n_rows,) or labels.dtype.kind not in "iu":
         raise InvalidDataError(
             f"init_labels must be a whole number for each of {n_rows} rows, -1 where unknown; got {labels.dtype} "

@@ -178,14 +178,14 @@ def names(X):
 def cache_bytes(needs: Needs) -> int:
     """Return the bytes of all blocks of ψ(X) of the training rows."""
     step = rows_per_block(needs.widths)
-    return -(-needs.n_train // step) * step * 4 * needs.n_anchors * len(needs.widths)
+    return -(-needs.n_train // step) * step * 4 * sum(needs.embedded) + needs.fused
 
 
 def model_bytes(needs: Needs) -> int:
     """Return the bytes of a model file without codes and labels."""
     l, K = needs.n_anchors, needs.n_bits
     total = FILE_HEAD + needs.n_clusters * K // 8 + 8 * K
-    for d in needs.widths:
+    for d, columns in zip(needs.widths, needs.embedded, strict=True):
         k = min(d, needs.n_components or d)
-        total += 12 * d + 4 * l * (k + 1 + K) + (4 * d * k if k < d else 0)
+        total += 12 * d + 4 * l * k + 4 * columns * (1 + K) + (4 * d * k if k < d else 0)
     return total

@@ -43,7 +43,7 @@ from bitmosaic.views import Views, as_views
 
 FIXED_STEPS = 4  # progress steps of a fit besides its iterations
 AUTO_TRAIN_SIZE, AUTO_TRAIN_ROWS_PER_CLUSTER = 20_000, 20
-FAST = {"n_anchors": 128, "n_components": 24, "train_size": 3000, "max_iter": 4, "n_init": 3}
+FAST = {"n_anchors": 128, "n_components": 24, "train_size": 3000, "max_iter": 4, "n_init": 3, "n_fits": 1}
 CHOSEN_BY_SOLVER = ("n_clusters", "coupling", "cluster_iter", "n_fits")  # the solver takes None for "auto"
 MAX_ITER, MANY_CLUSTERS, MANY_CLUSTERS_ITER = 8, 100, 4
 UNSETTLED = 0.1  # warn if the last iteration lowered the objective by more than this share of its first value
@@ -69,21 +69,19 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         "auto" selects the number of clusters with the best silhouette on held-out rows. It warns if other numbers are
         about as good; see `cluster_counts_`.
     preset : {"default", "fast"}, default="default"
-        "fast" changes the defaults: n_anchors=128, n_components=24, train_size=3000, max_iter=4 and n_init=3. Other
-        values that you pass are kept.
+        "fast" changes the defaults: n_anchors=128, n_components=24, train_size=3000, max_iter=4, n_init=3 and n_fits=1.
+        Other values that you pass are kept.
     n_bits : int, default=128
         Length of a code, a multiple of 8.
     n_anchors : int, default=400
         Number of anchors: the rows of each view to which similarities are computed. At most the number of training
-        rows; with the consensus start, at most a fifth of them (but more than n_clusters).
+        rows; with start="proposals", at most a fifth of them (but more than n_clusters).
     shared_ratio : float, default=0.2
         Share of the bits whose projection is common to all views. Ignored with one view.
-    start : {"consensus", "rotation", "proposals"}, default="consensus"
-        Initial codes. "consensus": directions on which the views agree, with k-means in that space for the initial
-        labels. "rotation": the principal components of the views after a random rotation. "proposals": several first
-        clusterings, weighted by how well the views predict them on held-out rows, and codes that keep the structure
-        inside clusters. It is better for embeddings, texts and views of unequal quality, and slower: two to three
-        times on large data, up to eleven times on 5,000 rows or fewer.
+    start : {"proposals", "rotation"}, default="proposals"
+        How first codes and clusters are found. "proposals": several first clusterings, weighted by how well the views
+        predict them on held-out rows; views are weighted likewise, and codes keep the structure inside clusters.
+        "rotation": the principal components of the views after a random rotation, as in the paper.
     norm : {"l21", "frobenius"}, default="l21"
         Distance between codes and centers. "l21" has one norm per bit, which gives less weight to noisy bits.
         "frobenius" is the squared distance (HSIC-F).
@@ -93,7 +91,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         λ1, and λ2/N, of the objective.
     coupling : float or "auto", default="auto"
         λ3, the weight of the clusters in the update of the codes. "auto" is 15% of the weight of all views together
-        with the consensus start, and 1e-5 (as in the paper) with the rotation start, whose first clusters are poor.
+        with start="proposals", and 1e-5 (as in the paper) with start="rotation", whose first clusters are poor.
     balance : float, default=1e-3
         ν, the penalty on centers with unequal numbers of +1 and -1, in units of the number of samples and the typical
         bit weight. HSIC-U has balance=0 and variance_reward=0.
@@ -101,11 +99,12 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         r > 1. Larger values make the view weights more equal.
     anchors : {"same", "per_view"}, default="same"
         Whether the anchors are the same images in every view. If too few images have all views, they differ.
-    root : bool, default=True
-        Take the square root of views without negative values if this makes their columns more symmetric. Otherwise a
-        few large values dominate most histograms, counts and energies.
-    standardize : bool, default=True
-        Divide each column by its standard deviation. False only centers the columns.
+    scaling : {"auto", "standard", "root", "unit", "center"}, default="auto"
+        What is done to the values of every view, after which columns are centered. "standard" divides columns by their
+        standard deviation, "root" does so after a square root, "unit" scales rows to length 1, "center" does nothing
+        more. "auto" chooses for each view: "unit" for values that are mostly near zero (counts of words, activations),
+        "root" for other values without negative ones if it makes columns more symmetric (histograms), "center" for
+        values of both signs if columns have about the same spread (embeddings), else "standard". See `scalings_`.
     n_components : int or None, default=96
         Views with more columns are reduced to this number of principal components. With several views, the strongest
         components are damped. None keeps all columns.
@@ -119,8 +118,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     n_init : int, default=20
         Number of initializations of the first clusters. Fewer are tried if rows × clusters is large.
     n_fits : int or "auto", default="auto"
-        Draws of anchors from which start="proposals" takes first clusterings. "auto" is 3 for up to 5,000 training
-        rows and 128 clusters, else 1.
+        Number of draws of anchors from which start="proposals" takes first clusterings. "auto" is 3 for up to 5,000
+        training rows and 128 clusters, else 1.
     tol : float, default=1e-4
         Stop when an iteration lowers the objective by less than this share.
     train_size : int, float or "auto", default="auto"
@@ -153,10 +152,10 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     bit_weights_ : (n_bits,) float64
         Weight of each bit in the distance to a center.
     view_weights_ : (n_views,) float64
-        Weight of each view (α in the paper), positive, sum 1. With start="proposals" it is not learned but given: how
-        well the view predicts its own clusters.
-    scalings_ : list of {"plain", "root", "unit"}
-        Whether square roots of the values of a view were taken, or its rows scaled to length 1.
+        Weight of each view, positive, sum 1. With start="proposals" it tells how well the view predicts its own
+        clusters on held-out rows; with start="rotation" it is learned (α in the paper).
+    scalings_ : list of {"standard", "root", "unit", "center"}
+        The scaling of each view.
     objective_ : float
         Final objective on the training rows.
     objective_history_ : list of (iteration, step, objective)
@@ -173,7 +172,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         "n_bits": [Interval(Integral, 8, None, closed="left")],
         "n_anchors": [Interval(Integral, 1, None, closed="left")],
         "shared_ratio": [Interval(Real, 0, 1, closed="both")],
-        "start": [StrOptions({"rotation", "consensus", "proposals"})],
+        "start": [StrOptions({"proposals", "rotation"})],
         "norm": [StrOptions({"l21", "frobenius"})],
         "joint": ["boolean"],
         "ridge": [Interval(Real, 0, None, closed="neither")],
@@ -182,8 +181,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         "balance": [Interval(Real, 0, None, closed="left")],
         "view_exponent": [Interval(Real, 1, 100, closed="right")],
         "anchors": [StrOptions({"same", "per_view"})],
-        "root": ["boolean"],
-        "standardize": ["boolean"],
+        "scaling": [StrOptions({"auto", "standard", "root", "unit", "center"})],
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "kernel_width": [Interval(Real, 1e-3, 1e3, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
@@ -214,7 +212,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         n_bits=128,
         n_anchors=400,
         shared_ratio=0.2,
-        start="consensus",
+        start="proposals",
         norm="l21",
         joint=True,
         ridge=1e-3,
@@ -223,8 +221,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         balance=1e-3,
         view_exponent=5.0,
         anchors="same",
-        root=True,
-        standardize=True,
+        scaling="auto",
         n_components=96,
         kernel_width=1.0,
         max_iter="auto",
@@ -253,8 +250,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.balance = balance
         self.view_exponent = view_exponent
         self.anchors = anchors
-        self.root = root
-        self.standardize = standardize
+        self.scaling = scaling
         self.n_components = n_components
         self.kernel_width = kernel_width
         self.max_iter = max_iter
@@ -272,10 +268,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     @classmethod
     def paper(cls, n_clusters=8, **changes):
         """Return HSIC with the settings of the paper: 128 bits, 1000 anchors, all rows, λ3 = 1e-5, 10 iterations."""
-        model = cls(n_clusters, n_bits=128, n_anchors=1000, shared_ratio=0.2, start="rotation", root=False)
-        model.set_params(
-            standardize=False, n_components=None, anchors="same", kernel_width=1.0, balance=1e-3, n_init=10
-        )
+        model = cls(n_clusters, n_bits=128, n_anchors=1000, shared_ratio=0.2, start="rotation")
+        model.set_params(scaling="center", n_components=None, anchors="same", kernel_width=1.0, balance=1e-3, n_init=10)
         model.set_params(ridge=1e-3, variance_reward=1e-3, coupling=1e-5, view_exponent=5.0, norm="l21", joint=True)
         return model.set_params(max_iter=10, cluster_iter=10, tol=0.0, train_size=1.0).set_params(**changes)
 
@@ -472,7 +466,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         """Read a model written by :meth:`save`. Nothing in the file is executed."""
         arrays, facts = read_model(path, "HSIC")
         with complete(path):
-            estimator = cls(**facts["parameters"])
+            estimator = cls(**todays_parameters(facts["parameters"]))
             estimator._check_parameters()
             restore(estimator, arrays, facts, path)
         return estimator
@@ -655,6 +649,17 @@ def arrays_and_facts(estimator):
         "feature_names_in": [str(name) for name in getattr(estimator, "feature_names_in_", [])],
     }
     return arrays, facts
+
+
+def todays_parameters(stored):
+    """Return the parameters of a model file in today's names."""
+    stored = dict(stored)
+    if "standardize" in stored:  # of version 0.1.0
+        root, standardize = stored.pop("root"), stored.pop("standardize")
+        stored["scaling"] = "center" if not standardize else "auto" if root else "standard"
+    if stored.get("start") == "consensus":
+        stored["start"] = "proposals"
+    return stored
 
 
 def restore(estimator, arrays, facts, path):

@@ -18,8 +18,7 @@ from safetensors.numpy import save_file
 
 from bitmosaic import __version__
 from bitmosaic.errors import ModelFileError, UnwritableFileError
-from bitmosaic.io.files import result_path
-from bitmosaic.io.paths import as_path
+from bitmosaic.io.files import as_path, result_path
 
 FORMAT = "bitmosaic-model"
 FORMAT_VERSION = 1

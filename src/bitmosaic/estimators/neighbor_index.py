@@ -128,22 +128,13 @@ class NeighborIndex:
         Row i is the code of id i; ids must be 0, 1, … without gaps.
         """
         faiss = _faiss()
-        if not isinstance(index, faiss.IndexBinary):
-            raise DataTypeError(f"from_faiss takes a faiss.IndexBinary; got {type(index).__name__}.")
         index = getattr(index, "storage", index)  # graphs and hashes keep the codes in a storage index
         if not np.array_equal(np.sort(_ids(index, faiss)), np.arange(index.ntotal)):
             raise InvalidDataError(
                 f"The ids of a faiss index must be 0, 1, … without gaps; this {type(index).__name__} has other ids. "
                 "Reconstruct the codes, and keep the ids separately."
             )
-        try:
-            codes = index.reconstruct_n(0, index.ntotal)
-        except RuntimeError:
-            raise DataTypeError(
-                f"from_faiss needs reconstruct_n, which a {type(index).__name__} does not have. "
-                "Use the original codes, or an IndexBinaryFlat of them."
-            ) from None
-        return cls(codes, n_threads)
+        return cls(index.reconstruct_n(0, index.ntotal), n_threads)
 
     def _checked(self, X):
         codes = _packed(X)

@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.errors import BitmosaicError, MissingFileError
+from bitmosaic.errors import BitmosaicError, MissingFileError, StaleEditError
 from bitmosaic.explorer.map import MapPoints, make_map, store_map, stored_map
 from bitmosaic.explorer.thumbnails import Thumbnails
 from bitmosaic.hamming.search import nearest_codes
 from bitmosaic.images import Progress, display_path
 from bitmosaic.io.threads import available_threads
 from bitmosaic.pipeline.duplicates import Duplicates, find_duplicates
-from bitmosaic.run.additions import FOLDER
 from bitmosaic.run.clusters import Clusters, ImageFacts
-from bitmosaic.run.edits import StaleEditError, in_words
-from bitmosaic.run.folder import Run
+from bitmosaic.run.edits import in_words
+from bitmosaic.run.folder import ADDITIONS, Run
 
 # ---- Slow computations that run once, in a background thread, and report their progress.
 
@@ -135,7 +134,7 @@ class Api:
             "has_labels": self.images.classes is not None,
             "seed": manifest.arguments.get("seed"),
             "seconds": manifest.seconds,
-            "pictures": self.thumbnails.available,
+            "images_found": self.thumbnails.available,
             "how_many": manifest.how_many["words"] if manifest.how_many else None,
             "edits": self._edits(clusters),
         }
@@ -244,7 +243,7 @@ class Api:
             end = self._line_starts[found[-1] + 1] if found[-1] + 1 < len(self._line_starts) else len(self._lines)
             start = self._lines.find(text, end)
         rows = np.array(found[:N_FOUND], np.int64)
-        return {"pictures": self._table(self.clusters, rows) | {"total": len(rows), "more": len(found) > N_FOUND}}
+        return {"images": self._table(self.clusters, rows) | {"total": len(rows), "more": len(found) > N_FOUND}}
 
     @cached_property
     def _lines(self) -> str:
@@ -324,7 +323,7 @@ def _stored_or_new_map(run: Run, codes: np.ndarray, progress: Progress) -> MapPo
 
 def _run_state(run: Run) -> tuple[Any, list[str]]:
     """A value that changes when images are added to the run, or when it is refitted."""
-    folder = run.folder / FOLDER
+    folder = run.folder / ADDITIONS
     names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     return _file_state(run.folder / "manifest.json"), [name for name in names if not name.startswith(".")]
 

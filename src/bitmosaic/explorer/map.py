@@ -12,7 +12,6 @@ from scipy.spatial import KDTree
 from bitmosaic.hamming.codes import hamming_distances, unpack
 from bitmosaic.images import Progress, quiet
 from bitmosaic.io.threads import row_ranges, single_threaded_blas
-from bitmosaic.run import cache
 from bitmosaic.run.folder import Run
 
 MAX_POINTS = 50_000
@@ -119,9 +118,9 @@ def _quantized(places):
 
 def stored_map(run: Run) -> MapPoints | None:
     """The map stored in the run, if it is complete and was made from these codes."""
-    arrays = cache.load(run, NAME, MapPoints._fields)
+    arrays = run.load_cached(NAME, MapPoints._fields)
     return None if arrays is None else MapPoints(*arrays)
 
 
 def store_map(run: Run, points: MapPoints) -> None:
-    cache.store(run, NAME, **points._asdict())
+    run.store_cached(NAME, **points._asdict())

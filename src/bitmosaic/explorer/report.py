@@ -23,8 +23,7 @@ from bitmosaic.errors import MissingExtraError, ParameterError
 from bitmosaic.estimators.estimate import in_time
 from bitmosaic.explorer.api import Api, Job
 from bitmosaic.images import Progress, display_path, quiet
-from bitmosaic.io.files import result_file
-from bitmosaic.io.paths import check_output
+from bitmosaic.io.files import check_output, result_file
 from bitmosaic.io.threads import available_threads, in_order
 from bitmosaic.run.folder import Run
 

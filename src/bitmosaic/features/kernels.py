@@ -9,7 +9,7 @@ overlap.
 
 import numpy as np
 
-from bitmosaic.io.jit import kernel
+from bitmosaic.io.threads import kernel
 
 f32 = np.float32
 
@@ -40,8 +40,9 @@ def pad_gray(image, gray):
             row[x + 1] = 77 * image[y, x, 0] + 150 * image[y, x, 1] + 29 * image[y, x, 2]
         row[0] = row[1]
         row[width + 1] = row[width]
-    gray[0] = gray[1]
-    gray[height + 1] = gray[height]
+    for x in range(width + 2):
+        gray[0, x] = gray[1, x]
+        gray[height + 1, x] = gray[height, x]
 
 
 @kernel()
@@ -96,8 +97,9 @@ def pad_channels(image, planes):
                 row[x + 1] = image[y, x, channel]
             row[0] = row[1]
             row[width + 1] = row[width]
-        plane[0] = plane[1]
-        plane[height + 1] = plane[height]
+        for x in range(width + 2):
+            plane[0, x] = plane[1, x]
+            plane[height + 1, x] = plane[height, x]
 
 
 @kernel()

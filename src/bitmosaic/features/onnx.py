@@ -2,7 +2,7 @@
 
 ONNX Runtime rounds differently for another batch size or number of threads, and for some models at another position in
 the batch. By default, each image is therefore a batch of its own on one thread, and several threads run images in
-parallel: a row has the same bits whatever the other images are. Larger batches are an option; all have the same size.
+parallel: a row does not depend on the other images. Larger batches are an option; all have the same size.
 They are not faster for encoders of usual size (docs/decisions/onnx.md).
 """
 

@@ -16,14 +16,14 @@ from bitmosaic.errors import BitmosaicError, DataTypeError, InvalidDataError, Pa
 from bitmosaic.io.threads import available_threads, in_order, single_threaded_blas
 
 BUILT_IN = {
-    "lbp": "bitmosaic.features.lbp",
+    "lbp": "bitmosaic.features.texture",
     "gist": "bitmosaic.features.gist",
-    "hog": "bitmosaic.features.hog",
+    "hog": "bitmosaic.features.gradients",
     "ch": "bitmosaic.features.color",
     "cm": "bitmosaic.features.color",
     "corr": "bitmosaic.features.color",
-    "edh": "bitmosaic.features.edges",
-    "wt": "bitmosaic.features.wavelet",
+    "edh": "bitmosaic.features.gradients",
+    "wt": "bitmosaic.features.texture",
     "onnx": "bitmosaic.features.onnx",
 }
 HAND_MADE = frozenset(BUILT_IN) - {"onnx"}

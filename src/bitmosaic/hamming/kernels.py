@@ -11,7 +11,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from bitmosaic.io.jit import kernel
+from bitmosaic.io.threads import kernel
 
 
 @intrinsic
@@ -140,6 +140,25 @@ def highest_scores(scores, offsets, labels, totals):
                     best, highest = j, score
             labels[f, i] = best
             totals[f] += highest
+
+
+@kernel()
+def smallest(table, places, values):
+    """table (n, p) f32 IN · places (n, r) i32 OUT · values (n, r) f32 OUT, r ≤ p: the r smallest entries of each row,
+    in ascending order (ties: lowest index first)."""
+    r = places.shape[1]
+    for i in range(table.shape[0]):
+        for k in range(r):
+            values[i, k], places[i, k] = np.inf, 0
+        for j in range(table.shape[1]):
+            value = table[i, j]
+            if value >= values[i, r - 1]:
+                continue
+            k = r - 1
+            while k > 0 and values[i, k - 1] > value:
+                values[i, k], places[i, k] = values[i, k - 1], places[i, k - 1]
+                k -= 1
+            values[i, k], places[i, k] = value, j
 
 
 @kernel()

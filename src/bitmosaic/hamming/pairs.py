@@ -12,10 +12,9 @@ import numpy as np
 
 from bitmosaic.hamming.codes import ROWS_PER_PIECE, as_words
 from bitmosaic.hamming.kernels import popcount
-from bitmosaic.io.jit import kernel
-from bitmosaic.io.threads import in_order, row_ranges
+from bitmosaic.io.threads import in_order, kernel, row_ranges
 
-# ---- Numba kernels of `pairs.py`: pairs of codes that agree in a part.
+# ---- Numba kernels: pairs of codes that agree in a part.
 #
 # As in `kernels.py`: compiled on first use, cached on disk, without the GIL. The caller allocates every output.
 

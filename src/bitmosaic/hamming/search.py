@@ -1,4 +1,4 @@
-"""Packed codes -> the nearest codes of a few queries, and outlier scores."""
+"""Packed codes -> a tree for exact search, the nearest codes of a few queries, and outlier scores."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ distance in the upper half: keys sort by distance, ties by lowest row.
 import numpy as np
 
 from bitmosaic.hamming.kernels import popcount
-from bitmosaic.io.jit import kernel
+from bitmosaic.io.threads import kernel
 
 SAMPLE = 256  # codes of a node that determine its bit; a multiple of 64
 CODES_AT_ONCE = 1024  # they stay in the L1 cache while several queries use them

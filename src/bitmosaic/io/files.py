@@ -1,4 +1,4 @@
-"""Atomic files, folder locks, and files that are replaced together."""
+"""Paths that users pass, atomic files, folder locks, and files that are replaced together."""
 
 import errno
 import io
@@ -15,8 +15,58 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from bitmosaic.errors import BitmosaicError, BusyFolderError, UnwritableFileError
-from bitmosaic.io.paths import refuse_special
+from bitmosaic.errors import (
+    BitmosaicError,
+    BusyFolderError,
+    DataTypeError,
+    InvalidDataError,
+    MissingFileError,
+    UnwritableFileError,
+)
+
+# ---- Checks of paths that users pass
+
+
+def as_path(value: Any, what: str) -> Path:
+    """Convert to a Path. `what` names the path in error messages."""
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        raise DataTypeError(f"{what} must be a path, as a string or a pathlib.Path; got a {type(value).__name__}.")
+    try:
+        os.lstat(value)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass  # reported when the path is opened or created
+    except OSError as error:
+        raise MissingFileError(
+            f"{what} must be a path that the system accepts; got {str(value)!r:.100} ({error.strerror}). "
+            "Choose another path."
+        ) from error
+    return Path(value)
+
+
+def refuse_special(path: Any) -> None:
+    """Refuse to replace a folder, a pipe, or a device such as /dev/null by a file."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UnwritableFileError(
+            f"A file cannot be written to {path}: it is a folder or a device. Choose another name."
+        )
+
+
+def check_output(path: Any, run_folder: Any = None, is_folder: bool = False) -> None:
+    """Check the path of an output before any work is done. Outputs go outside the run folder."""
+    path = as_path(path, "The output path")
+    if not is_folder:
+        refuse_special(path)
+    if run_folder is not None and _is_inside(path, run_folder):
+        raise InvalidDataError(
+            f"Outputs go outside the run folder, so that they do not overwrite its files; got {path}. "
+            "Choose another path."
+        )
+
+
+def _is_inside(path: Path, folder: Any) -> bool:
+    real = Path(os.path.realpath(path))
+    return any(place.exists() and place.samefile(folder) for place in (real, *real.parents))
+
 
 # ---- Atomic writes: a file is written under a temporary name, synced, and renamed when it is complete.
 

@@ -1,4 +1,4 @@
-"""Cores and memory of the machine, and a thread pool that returns results in order.
+"""Cores and memory of the machine, a thread pool that returns results in order, and the options of Numba kernels.
 
 The result must not depend on the number of threads. So the work is split into fixed pieces, BLAS runs on one thread
 inside a piece, and the caller sums the results in the order of the pieces. Kernels release the GIL.
@@ -156,3 +156,16 @@ def ahead(items: Iterable[Item]) -> Iterator[Item]:
         while (item := future.result()) is not nothing:
             future = pool.submit(next, iterator, nothing)
             yield item  # type: ignore[misc]
+
+
+def kernel(**options):
+    """Numba's njit without the GIL: compiled on first use, and cached on disk if Numba finds a writable folder."""
+    from numba import njit
+
+    def compiled(function):
+        try:
+            return njit(cache=True, nogil=True, **options)(function)
+        except RuntimeError:
+            return njit(nogil=True, **options)(function)
+
+    return compiled

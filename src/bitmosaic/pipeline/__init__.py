@@ -26,16 +26,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bitmosaic.errors import InvalidDataError
-from bitmosaic.estimators.dask.views import dask_views
+from bitmosaic.estimators.dask import dask_views
 from bitmosaic.estimators.estimate import Estimate
 from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.images import Progress, quiet
-from bitmosaic.io.files import copy_whole, locked, remove_unfinished, write_whole, writing
-from bitmosaic.io.paths import as_path, check_output, refuse_special
+from bitmosaic.io.files import (
+    as_path,
+    check_output,
+    copy_whole,
+    locked,
+    refuse_special,
+    remove_unfinished,
+    write_whole,
+    writing,
+)
 from bitmosaic.pipeline.adding import Added, add
 from bitmosaic.pipeline.curation import draw_sample, find_outliers
 from bitmosaic.pipeline.duplicates import find_duplicates
-from bitmosaic.pipeline.encoding import encode_images
 from bitmosaic.pipeline.extraction import (
     DEFAULT_VIEWS,
     SKIPPED,
@@ -43,15 +50,15 @@ from bitmosaic.pipeline.extraction import (
     ExtractOptions,
     ViewSpec,
     as_json,
+    encode_images,
     skipped_csv,
 )
 from bitmosaic.pipeline.extraction_workers import extract_on_workers
 from bitmosaic.pipeline.refitting import refit
 from bitmosaic.pipeline.searching import search
-from bitmosaic.pipeline.stages import fit_model, fit_stage, sheets_stage, tables_stage
+from bitmosaic.pipeline.stages import fit_model, fit_stage, scores_of, sheets_stage, tables_stage, true_labels
 from bitmosaic.run.folder import AnyRun, Run, as_run
 from bitmosaic.run.images import RunImages
-from bitmosaic.run.labels import scores_of, true_labels
 from bitmosaic.run.tables import image_table, table_names, write_tables
 from bitmosaic.solver.n_clusters import ClusterCounts
 from bitmosaic.solver.train import memory_needs
@@ -110,7 +117,7 @@ def cluster(
 
     `n_clusters` is a number, or "auto".
     Hand-made features ignore left and right: use `mirror=False` where these matter, as in text and digits.
-    With the `client` of a Dask cluster, its workers extract, encode and cluster; they must see `src` and `out`.
+    With the `client` of a Dask cluster, its workers extract, encode and cluster; they need access to `src` and `out`.
     """
     folder = as_path(out, "A run folder")
     folder = folder if client is None else folder.absolute()

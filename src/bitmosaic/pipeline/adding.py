@@ -1,6 +1,6 @@
 """Add new images, or views, to a finished run: encode them, assign them to clusters, and measure the drift.
 
-The files of the run are not rewritten. Each addition is a folder of its own (see `run.additions`). It is made in a
+The files of the run are not rewritten. Each addition is a folder of its own (see `run.folder`). It is made in a
 hidden work folder and renamed when it is complete.
 """
 
@@ -31,17 +31,16 @@ from bitmosaic.io.files import (
 )
 from bitmosaic.io.read import is_manifest
 from bitmosaic.io.threads import available_threads
-from bitmosaic.pipeline.encoding import extraction_options
 from bitmosaic.pipeline.extraction import (
     KNOWN,
     SKIPPED,
     Extraction,
     count_rows,
+    extraction_options,
     pairs_csv,
     skipped_csv,
 )
-from bitmosaic.run.additions import FOLDER, addition_name
-from bitmosaic.run.folder import AnyRun, Run, as_run
+from bitmosaic.run.folder import ADDITIONS, AnyRun, Run, addition_name, as_run
 from bitmosaic.run.manifest import STAGES, AdditionManifest
 from bitmosaic.run.tables import image_table, write_column, write_tables
 from bitmosaic.solver.clustering import Majority
@@ -66,7 +65,7 @@ class Added:
     skipped: int
     sizes: dict[int, int]  # new images of each cluster
     drift: "Drift | None"  # of everything that was added since the last fit
-    recognises: bool  # whether the run has content hashes of its first images
+    recognizes: bool  # whether the run has content hashes of its first images
 
 
 def add(
@@ -86,13 +85,13 @@ def add(
     """
     run = as_run(run)
     run.require(STAGES[-1])
-    with locked(run.folder / FOLDER):  # one addition at a time; clusters can still be edited
+    with locked(run.folder / ADDITIONS):  # one addition at a time; clusters can still be edited
         return _add(Run(run.folder), src, update, n_threads, strict, progress)
 
 
 def _add(run: Run, src: Any, update: bool, n_threads: int | None, strict: bool, progress: Progress) -> Added:
     """Caller must hold the lock of the additions."""
-    work = run.folder / FOLDER / WORK
+    work = run.folder / ADDITIONS / WORK
     with writing(work):
         work.mkdir(exist_ok=True)
     remove_unfinished(work)
@@ -104,7 +103,7 @@ def _add(run: Run, src: Any, update: bool, n_threads: int | None, strict: bool, 
         if new.views is None:
             remove(work)
     if new.views is None:
-        return Added(run, None, 0, new.known, new.skipped, {}, drift_of(run), new.recognises)
+        return Added(run, None, 0, new.known, new.skipped, {}, drift_of(run), new.recognizes)
     progress("encoding and assigning", 0, new.views.n_rows)
     drift, sizes = _write_addition(run, work, new.views, update, n_threads)
     for name in (SKIPPED, KNOWN):
@@ -126,7 +125,7 @@ def _add(run: Run, src: Any, update: bool, n_threads: int | None, strict: bool, 
         sync_folder(place.parent)
     progress("encoding and assigning", new.views.n_rows, new.views.n_rows)
     grown = Run(run.folder)
-    return Added(grown, place, new.views.n_rows, new.known, new.skipped, sizes, drift_of(grown), new.recognises)
+    return Added(grown, place, new.views.n_rows, new.known, new.skipped, sizes, drift_of(grown), new.recognizes)
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ class _New:
     skipped: int
     source: str
     signature: str | None
-    recognises: bool
+    recognizes: bool
 
 
 # ---- images
@@ -147,10 +146,10 @@ class _New:
 def _new_images(run: Run, src: Any, work: Path, n_threads: int | None, strict: bool, progress: Progress) -> _New:
     options = extraction_options(run, n_threads, strict)
     job = Extraction.prepare(src, work / "views", options, progress, after=len(run.additions))
-    known, recognises = _known_images(run)
+    known, recognizes = _known_images(run)
 
     def new(views: Views | None, n_known: int, n_skipped: int) -> _New:
-        return _New(views, n_known, n_skipped, job.recipe["source"], job.recipe["fingerprint"], recognises)
+        return _New(views, n_known, n_skipped, job.recipe["source"], job.recipe["fingerprint"], recognizes)
 
     if not (job.out / RECIPE).exists() or read_recipe(job.out / RECIPE) != job.recipe:
         with writing(job.out):  # of an interrupted addition of other images
@@ -209,9 +208,9 @@ def _new_views(run: Run, src: Any, work: Path, n_threads: int | None, strict: bo
         new, same = known.sort_out(hashes, _names(views))
     elif signature is not None and before:
         new, same = new[:0], [(name, before[0]) for name in _names(views)]
-    recognises = of_base and hashes is not None
+    recognizes = of_base and hashes is not None
     if not len(new):
-        return _New(None, len(same), 0, source, signature, recognises)
+        return _New(None, len(same), 0, source, signature, recognizes)
     out = work / "views"
     with writing(out):  # files of other features would be published with these
         remove(out)
@@ -221,7 +220,7 @@ def _new_views(run: Run, src: Any, work: Path, n_threads: int | None, strict: bo
         write_json(out / RECIPE, read_recipe(path / RECIPE))
     write_whole(out / SKIPPED, skipped_csv([]))
     write_whole(out / KNOWN, pairs_csv(("path", "same_as"), same))
-    return _New(read_views(out), len(same), 0, source, signature, recognises)
+    return _New(read_views(out), len(same), 0, source, signature, recognizes)
 
 
 def _names(views: Views) -> tuple[str, ...]:
@@ -298,7 +297,7 @@ class HotSpot:
     """A cluster whose added images are farther from its center than its members."""
 
     number: int
-    pictures: int
+    images: int
     beyond: float
 
 
@@ -306,7 +305,7 @@ class HotSpot:
 class Drift:
     """Comparison of the images added since the last fit with the fitted images."""
 
-    pictures: int
+    images: int
     median: float  # of their ranks; 0.5 if they fit as well as the fitted images
     beyond: float  # share of ranks above 0.95; 0.05 if they fit as well
     hot_spots: list[HotSpot]
@@ -318,7 +317,7 @@ class Drift:
 
     def __str__(self) -> str:
         return (
-            f"{self.beyond:.1%} of {self.pictures:,} added images are farther from their center than 95% of its "
+            f"{self.beyond:.1%} of {self.images:,} added images are farther from their center than 95% of its "
             f"members (expected: 5%; median rank {self.median:.2f}). {self.reason}"
         )
 

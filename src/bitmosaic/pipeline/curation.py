@@ -10,10 +10,9 @@ import numpy as np
 from bitmosaic.errors import InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.hamming.sampling import diverse_sample
 from bitmosaic.images import Progress, quiet
-from bitmosaic.io.files import result_file
-from bitmosaic.io.paths import check_output
+from bitmosaic.io.files import check_output, result_file
 from bitmosaic.io.threads import available_threads
-from bitmosaic.pipeline.export.kind import Exported
+from bitmosaic.pipeline.export.formats import Exported
 from bitmosaic.pipeline.export.links import short_names, write_links
 from bitmosaic.run.clusters import Clusters, ImageFacts
 from bitmosaic.run.folder import AnyRun, as_run

@@ -26,12 +26,11 @@ def write_digits(folder) -> None:
 
 
 def run_demo(folder, seed: int = 0, progress: pipeline.Progress = pipeline.quiet) -> Run:
-    """Write the digits to `folder`/pictures and cluster them into the run folder `folder`/run."""
+    """Write the digits to `folder`/images and cluster them into the run folder `folder`/run."""
     folder = Path(folder)
+    images = folder / ("pictures" if (folder / "pictures").is_dir() else "images")  # the former by version 0.1.0
     if not (folder / "run").exists():
         with writing(folder):
-            write_digits(folder / "pictures")
+            write_digits(images)
     # A mirrored digit is another shape.
-    return pipeline.cluster(
-        folder / "pictures", folder / "run", 10, mirror=False, labels="folder", seed=seed, progress=progress
-    )
+    return pipeline.cluster(images, folder / "run", 10, mirror=False, labels="folder", seed=seed, progress=progress)

@@ -30,9 +30,8 @@ from bitmosaic.images import Progress, display_path, quiet
 from bitmosaic.images.hashes import BITS, DECODED_SIDE, perceptual_hash
 from bitmosaic.io.threads import available_threads, in_order, row_ranges, single_threaded_blas
 from bitmosaic.pipeline.curation import TABLES, save_sheet
-from bitmosaic.pipeline.export.kind import Exported
+from bitmosaic.pipeline.export.formats import Exported
 from bitmosaic.pipeline.export.links import short_names, write_links
-from bitmosaic.run import cache
 from bitmosaic.run.folder import AnyRun, Run, as_run
 from bitmosaic.run.images import RunImages
 from bitmosaic.run.sheets import TILE, group_sheet
@@ -53,7 +52,7 @@ def copy_groups(
 ) -> tuple[int, list[np.ndarray]]:
     """Group near-duplicates. Returns the radius used, and the rows of each group, (m,) int64, the most central first.
 
-    `hashes` (n, b) uint8 · `pairs` (p, 2): more copies, whatever their hashes · `scores` (p,): their distances,
+    `hashes` (n, b) uint8 · `pairs` (p, 2): more copies, regardless of their hashes · `scores` (p,): their distances,
     about 1 for unrelated images. Groups with the nearest images come first. The radius is reduced if the search would
     take more than a minute or two, or give more than a million pairs.
     """
@@ -180,8 +179,8 @@ def feature_pairs(
     return radius, rows[pairs[scores <= SAME_FEATURES]], scores[scores <= SAME_FEATURES]
 
 
-WAYS = ("pictures", "features", "both")
-CACHE = "fingerprints"  # the cache file of the perceptual hashes in the run folder
+WAYS = ("images", "features", "both")
+CACHE, OLD_CACHE = "perceptual_hashes", "fingerprints"  # cache files in the run folder; the latter by version 0.1.0
 MOST_GROUPS, MOST_COPIES = 200, 10  # on a sheet
 COMMON_SIDE = 512  # pixels; larger images are reduced to this size before their sharpness is measured
 AS_SHARP = 0.5  # of the largest sharpness; compression artifacts look like detail, so small differences do not count
@@ -236,10 +235,10 @@ def find_duplicates(
     """Find near-duplicates among all images of a run, with the copy to keep: the largest, sharpest, or first.
 
     `radius`: bits of 128 by which the perceptual hashes of copies may differ, by default 12.
-    `way`: "pictures" compares perceptual hashes, "features" compares codes and features (the radius is then one of
-    codes), "both" uses both (the radius is then one of hashes). By default "pictures", or "features" without images.
+    `way`: "images" compares perceptual hashes, "features" compares codes and features (the radius is then one of
+    codes), "both" uses both (the radius is then one of hashes). By default "images", or "features" without images.
     `source`: where the images are now, if they were moved.
-    Perceptual hashes are stored in the run folder as fingerprints.npz; nothing else is written, and nothing deleted.
+    Perceptual hashes are stored in the run folder as perceptual_hashes.npz. Nothing else is written or deleted.
     """
     if way is not None and way not in WAYS:
         raise ParameterError(f"way must be one of {', '.join(WAYS)}; got {way!r}.")
@@ -268,7 +267,7 @@ class Finder:
 
     @cached_property
     def best_way(self) -> str:
-        return "pictures" if self.images.available or _stored(self.run) is not None else "features"
+        return "images" if self.images.available or _stored(self.run) is not None else "features"
 
     @cached_property
     def hashes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -289,7 +288,7 @@ class Finder:
             order = np.argsort(np.concatenate([rows, new]), kind="stable")
             rows = np.concatenate([rows, new])[order]
             hashes = np.concatenate([hashes, np.array([found[row] for row in new.tolist()], np.uint8)])[order]
-            cache.store(self.run, CACHE, rows=rows, fingerprints=hashes)
+            self.run.store_cached(CACHE, rows=rows, hashes=hashes)
         return rows, hashes
 
     @property
@@ -335,7 +334,7 @@ class Finder:
 
 
 def _stored(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
-    arrays = cache.load(run, CACHE, ("rows", "fingerprints"))
+    arrays = run.load_cached(CACHE, ("rows", "hashes")) or run.load_cached(OLD_CACHE, ("rows", "fingerprints"))
     if arrays is None:
         return None
     rows, hashes = arrays

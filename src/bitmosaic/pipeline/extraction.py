@@ -1,4 +1,4 @@
-"""Images -> a views folder. An interrupted extraction is resumed by the same call.
+"""Images -> a views folder, and new images -> codes of a run. An interrupted extraction is resumed by the same call.
 
 The views folder grows in a hidden folder beside its place: rows are appended to its .npy files, and a small state file,
 replaced after each batch, counts them. At the end the .npy headers get their row counts, and the folder is renamed.
@@ -19,14 +19,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError
+from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.features import HAND_MADE, Extractor, extract, extractor
 from bitmosaic.images import Batch, ImageSource, Progress, display_path, open_images, quiet
 from bitmosaic.images.hashes import CONTENT_HASH_BYTES, KnownImages, content_hashes
-from bitmosaic.io.files import LOCK, locked, remove, remove_unfinished, sync_folder, write_json, write_whole, writing
-from bitmosaic.io.paths import as_path
+from bitmosaic.io.files import (
+    LOCK,
+    as_path,
+    locked,
+    remove,
+    remove_unfinished,
+    sync_folder,
+    write_json,
+    write_whole,
+    writing,
+)
 from bitmosaic.io.read import read_json
 from bitmosaic.io.threads import ahead
+from bitmosaic.run.folder import Run
 from bitmosaic.views import Views, read_content_hashes, read_views
 from bitmosaic.views.folder import DIGESTS, RECIPE, open_matrix, read_recipe
 from bitmosaic.views.writer import TAKEN, GrowingMatrix, write_notes
@@ -235,6 +245,7 @@ class Extraction:
         source = open_images(src, progress)
         if after is None:
             check_labels(source, options.labels)
+        # "pictures" and "fingerprint" are the words of version 0.1.0, whose recipes are compared with this one.
         recipe = {"source": source_name(source), "pictures": len(source), "fingerprint": source.signature}
         recipe |= options.recipe() | ({} if after is None else {"after": after})
         return cls(source, options, as_path(out, "A views folder"), as_json(recipe))
@@ -323,7 +334,7 @@ class Extraction:
         write_json(made.whole / RECIPE, self.recipe)
         with writing(self.out):
             if self.out.is_dir():
-                self.out.rmdir()  # empty, as `finished` has seen
+                self.out.rmdir()  # empty, as checked by `finished`
             made.whole.rename(self.out)
             sync_folder(self.out.parent)
         remove(self.work_folder, ignore_errors=True)
@@ -471,3 +482,55 @@ def pairs_csv(names: tuple[str, str], pairs: Sequence[tuple[str, str]]) -> bytes
     writer.writerow(names)
     writer.writerows([display_path(path), display_path(other)] for path, other in pairs)
     return text.getvalue().encode()
+
+
+# ---- new images of a run: the first half of `predict`, and of a search by images
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Images as codes of a run's model."""
+
+    source: ImageSource
+    positions: list[int]  # of the readable images, in the source
+    codes: np.ndarray  # (n, b) uint8
+    skipped: list[tuple[str, str]]  # paths and causes
+
+    @property
+    def names(self) -> list[str]:
+        """Printable paths."""
+        return [display_path(self.source.paths[i]) for i in self.positions]
+
+
+def encode_images(run: Run, src: Any, stage: str, n_threads: int | None, strict: bool, progress: Progress) -> Encoded:
+    """Encode new images with the run's extractors and model. `stage` names the progress bar."""
+    options = extraction_options(run, n_threads, strict)
+    source = open_images(src, progress)
+    extractors = [spec.open() for spec in options.specs]
+    codes: list[np.ndarray] = []
+    positions: list[int] = []
+    skipped: list[tuple[str, str]] = []
+    for batch in options.batches(source, BATCH, 0):
+        skipped += [(s.path, s.cause) for _, s in batch.skipped]
+        if len(batch.positions):
+            features = extract(extractors, batch.images, n_threads)
+            codes.append(run.model.transform({s.name: f for s, f in zip(options.specs, features, strict=True)}))
+            positions += batch.positions.tolist()
+        progress(stage, len(positions) + len(skipped), len(source))
+    if not codes:
+        raise InvalidDataError(
+            f"At least one image must be readable; none of {len(source)} was. The first cause: {skipped[0][1]}."
+        )
+    return Encoded(source, positions, np.concatenate(codes), skipped)
+
+
+def extraction_options(run: Run, n_threads: int | None = None, strict: bool = False) -> ExtractOptions:
+    """The options by which new images get the features of a run. An error if a model file has changed since."""
+    run.require("fit")
+    path = run.views_folder / RECIPE
+    if not path.is_file():
+        raise MissingFileError(
+            f"New images need the extractors of the run, but {run.folder} was fitted on features made elsewhere. "
+            "Make features in the same way, and use HSIC.load(…).predict or add them: bitmosaic add RUN VIEWS."
+        )
+    return ExtractOptions.from_recipe(read_recipe(path), n_threads, strict)

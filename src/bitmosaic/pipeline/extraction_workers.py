@@ -35,7 +35,7 @@ IN_FLIGHT = 1000  # tasks that the scheduler knows: enough to make a cluster gro
 
 
 def extract_on_workers(client: "Client", job: Extraction, progress: Progress = quiet) -> Views:
-    """Like `Extraction.run`, with the same features, on the workers of a cluster. They must see the source."""
+    """Like `Extraction.run`, with the same features, on the workers of a cluster. They need access to the source."""
     if not isinstance(job.source, FileSource) and not os.path.isfile(job.source.name):
         raise InvalidDataError(
             f"Workers read images by their path; {display_path(job.source.name)} has none. Save it with numpy.save, "

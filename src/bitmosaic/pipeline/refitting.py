@@ -36,10 +36,9 @@ from bitmosaic.io.files import (
 )
 from bitmosaic.io.read import load_npy
 from bitmosaic.pipeline.stages import fit_model, fit_stage, sheets_stage, tables_stage
-from bitmosaic.run.additions import FOLDER
 from bitmosaic.run.edits import FILE as EDITS
 from bitmosaic.run.edits import Edited, EditLog, in_force, new_log
-from bitmosaic.run.folder import REFIT, RENEWED, AnyRun, Run, as_run, publish_refit
+from bitmosaic.run.folder import ADDITIONS, REFIT, RENEWED, AnyRun, Run, as_run, publish_refit
 from bitmosaic.run.images import RunImages
 from bitmosaic.run.manifest import STAGES, Manifest
 from bitmosaic.run.tables import write_column
@@ -69,8 +68,8 @@ class Change:
     went_to: tuple[int, ...]  # new clusters with a fifth or more of its former images, the largest first
     size_before: int
     size_after: int
-    pictures_kept: int  # in the cluster of this number before and after
-    pictures_new: int  # not in the run before
+    images_kept: int  # in the cluster of this number before and after
+    images_new: int  # not in the run before
     overlap: float  # images kept, as a share of all old images that were or are in it
 
     def as_dict(self) -> dict[str, Any]:
@@ -82,25 +81,25 @@ class Change:
             "to": list(self.went_to),
             "size_before": self.size_before,
             "size_after": self.size_after,
-            "pictures_kept": self.pictures_kept,
-            "pictures_new": self.pictures_new,
+            "images_kept": self.images_kept,
+            "images_new": self.images_new,
             "overlap": round(self.overlap, 4),
         }
 
     def sentence(self) -> str:
-        """One sentence."""
+        """The change as a sentence for the user."""
         name = f" ({self.name})" if self.name else ""
         return f"Cluster {self.number}{name} {self._happened()}."
 
     def _happened(self) -> str:
         others = tuple(number for number in self.came_from if number != self.number)
         away = tuple(number for number in self.went_to if number != self.number)
-        stayed = f"{self.pictures_kept:,} of {_images(self.size_before)} stayed"
+        stayed = f"{self.images_kept:,} of {_images(self.size_before)} stayed"
         now = f"{self.size_after:,} now"
         match self.event:
             case "kept":
-                new = f", {self.pictures_new:,} of them new" * bool(self.pictures_new)
-                moved = self.size_after - self.pictures_kept - self.pictures_new
+                new = f", {self.images_new:,} of them new" * bool(self.images_new)
+                moved = self.size_after - self.images_kept - self.images_new
                 return f"was kept: {stayed}, {now}{new}" + f", {moved:,} from other clusters" * bool(moved)
             case "split" if not self.size_before:
                 return f"was split off from {_listed(others)}: {_images(self.size_after)}"
@@ -112,11 +111,11 @@ class Change:
                 return f"was merged with {_listed(others)}: {_images(self.size_after)} now"
             case "born" if others:
                 return (
-                    f"was born: {_images(self.size_after)}, {self.pictures_new:,} of them new, "
+                    f"was born: {_images(self.size_after)}, {self.images_new:,} of them new, "
                     f"others from {_listed(others)}"
                 )
             case "born":
-                return f"was born: {_images(self.size_after)}, {self.pictures_new:,} of them new"
+                return f"was born: {_images(self.size_after)}, {self.images_new:,} of them new"
         went = f"went to {_listed(away)}" if away else "are scattered"
         return f"died: its {_images(self.size_before)} {went}"
 
@@ -220,7 +219,7 @@ class _Overlaps:
         kept[self.row[same]] = self.count[same]
         sources = self._lists(self.column, self.row, self.of_shared >= PART, n_new)
         targets = self._lists(self.row, self.column, self.of_old >= PART, n_old)
-        # A few exchanged images are no merge or split: the larger part must have moved.
+        # A few exchanged images are not a merge or a split: the larger part must have moved.
         joins = (self.of_shared >= PART) & (self.of_old >= MOST)
         pieces = (self.of_old >= PART) & (self.of_new >= MOST)
         is_merged = np.bincount(self.column[joins], minlength=n_new) >= 2
@@ -301,11 +300,11 @@ def refit(
     """Learn codes and clusters of all images of a run again, additions included.
 
     The fit starts from the present clusters, unless `fresh`. New clusters get the numbers and names of the old clusters
-    with which they share most images (see `lineage`). Clusters merged by hand stay merged. Images moved by hand stay in
-    their clusters. `n_clusters`: None for the present number, another number, or "auto".
+    with which they share most images (see `match_clusters`). Clusters merged by hand stay merged. Images moved by hand
+    stay in their clusters. `n_clusters`: None for the present number, another number, or "auto".
     """
     run = as_run(run)
-    with locked(run.folder), locked(run.folder / FOLDER):  # no edits and no additions meanwhile
+    with locked(run.folder), locked(run.folder / ADDITIONS):  # no edits and no additions meanwhile
         publish_refit(run.folder)
         run = Run(run.folder)
         run.require(STAGES[-1])
@@ -320,7 +319,7 @@ def refit(
         }
         successor = _successor(run, request)
         fit_stage(successor, partial(_fit, successor, before, request, memory_limit, n_threads, progress))
-        lineage, ids = _lineage(before, successor.model)
+        lineage, ids = _lineage(before, successor.model, None if fresh else n_clusters)
         successor.manifest.ids, successor.manifest.next_number = ids.tolist(), lineage.next_number
         successor.manifest.refits = [*run.manifest.refits, _entry(before, lineage)]
         tables_stage(successor, successor.views)
@@ -441,15 +440,16 @@ def _fit(
     if wanted == "auto":
         found = fit_model(successor, HSIC(**options | {"n_clusters": "auto"}), views, progress, keep_checkpoint=False)
         wanted, counts = found.n_clusters_, found.cluster_counts_
-    init, fixed, n_centers = _start(before, wanted)
+    init, fixed, _, n_centers = _start(before, wanted)
     model = HSIC(**options | {"n_clusters": n_centers})
     constraints = Constraints(fixed=fixed) if fixed else None
     init_labels = None if request["fresh"] else init
     return fit_model(successor, model, views, progress, constraints=constraints, init_labels=init_labels), counts
 
 
-def _start(before: Before, wanted: int | None) -> tuple[np.ndarray, dict[int, int], int]:
-    """The initial center of each image (-1: not known), the images that must stay there, and the number of centers.
+def _start(before: Before, wanted: int | None) -> tuple[np.ndarray, dict[int, int], np.ndarray, int]:
+    """The initial center of each image (-1: not known), the images that must stay there, the old centers that are
+    kept, and the number of centers.
 
     With fewer clusters than before, the smallest are dropped, but none that holds an image moved by hand.
     """
@@ -472,14 +472,14 @@ def _start(before: Before, wanted: int | None) -> tuple[np.ndarray, dict[int, in
     fixed = dict(zip(before.pinned.tolist(), init[before.pinned].tolist(), strict=True))
     new = np.arange(before.run.n_fitted, before.run.n_images)
     init[np.setdiff1d(new, before.pinned)] = -1
-    return init, fixed, len(kept) + max(wanted - len(clusters), 0)
+    return init, fixed, kept, len(kept) + max(wanted - len(clusters), 0)
 
 
 # ---- lineage
 
 
-def _lineage(before: Before, model: HSIC) -> tuple[Lineage, np.ndarray]:
-    """The lineage of the clusters, and the cluster number of each new center.
+def _lineage(before: Before, model: HSIC, wanted: int | str | None) -> tuple[Lineage, np.ndarray]:
+    """The lineage of the clusters, and the cluster number of each new center; `wanted` clusters, if given.
 
     Centers are matched first: all that continue centers of one cluster (it may have been merged by hand) become one
     cluster. Images added since the last fit are ignored, unless they were moved by hand.
@@ -490,6 +490,9 @@ def _lineage(before: Before, model: HSIC) -> tuple[Lineage, np.ndarray]:
     matched = match_clusters(
         np.where(learned, before.center_of, NEW_ROW), model.labels_, next_number=n_old, n_centers=n_centers
     ).numbers
+    if isinstance(wanted, int):  # meet this number: centers that started in one cluster stay one cluster
+        kept = _start(before, wanted)[2]
+        matched = np.concatenate([kept, n_old + np.arange(n_centers - len(kept))])
     key = np.where(matched < n_old, before.numbers[np.minimum(matched, n_old - 1)], before.next_number + matched)
     _, group = np.unique(key, return_inverse=True)
     lineage = match_clusters(

@@ -17,7 +17,7 @@ from bitmosaic.hamming.search import nearest_codes
 from bitmosaic.images import ImageSource, Progress, display_path, quiet
 from bitmosaic.io.read import load_npy
 from bitmosaic.io.threads import available_threads, row_ranges
-from bitmosaic.pipeline.encoding import encode_images
+from bitmosaic.pipeline.extraction import encode_images
 from bitmosaic.run.clusters import Clusters, ImageFacts
 from bitmosaic.run.folder import AnyRun, Run, as_run
 from bitmosaic.run.images import RunImages

@@ -1,25 +1,33 @@
-"""The stages shared by `cluster`, `fit` and `refit`: fit the model, write the tables, draw the contact sheets."""
+"""The stages shared by `cluster`, `fit` and `refit`: fit the model, write the tables, draw the contact sheets.
 
+Also the true labels of the images, by which the tables stage and `evaluate` score the clusters.
+"""
+
+import csv
+import os
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bitmosaic.errors import InvalidDataError, StaleCheckpointError
+from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, StaleCheckpointError
 from bitmosaic.estimators.hsic import HSIC
-from bitmosaic.images import Progress, display_path
-from bitmosaic.io.files import remove, whole_file, writing
+from bitmosaic.estimators.metrics import clustering_scores
+from bitmosaic.images import Progress, display_path, folder_name
+from bitmosaic.io.files import as_path, remove, whole_file, writing
+from bitmosaic.io.read import load_npy
 from bitmosaic.io.threads import available_threads
 from bitmosaic.run.folder import CHECKPOINT, MODEL, Run
 from bitmosaic.run.images import RunImages
-from bitmosaic.run.labels import scores_of
 from bitmosaic.run.sheets import TILE, contact_sheet, how_many_chart, overview
 from bitmosaic.run.tables import image_table, write_tables
 from bitmosaic.solver.model import distances_to_own
 from bitmosaic.solver.n_clusters import ClusterCounts
 from bitmosaic.views import Views
+from bitmosaic.views.views import as_labels
 
 N_CENTRAL, N_FAR, N_OVERVIEW, MAX_SHEETS = 60, 12, 12, 200
 
@@ -133,6 +141,64 @@ def tables_stage(run: Run, views: Views) -> None:
 
 def sheets_stage(run: Run, views: Views, images: RunImages, progress: Progress) -> None:
     """Draw the contact sheets and the overview, if the images can be found."""
-    if not run.done("pictures"):
-        with run.stage("pictures") as facts:
+    if not run.done("sheets"):
+        with run.stage("sheets") as facts:
             facts["sheets"] = draw_clusters(run, views, images, progress) if images.available else 0
+
+
+# ---- true labels: from folder names, a file, or an array
+
+
+def true_labels(run: Run, labels: Any) -> np.ndarray:
+    """True labels by row. `labels` is "folder", a .csv or .npy file, or an array in the order of the rows."""
+    if isinstance(labels, str) and labels == "folder":
+        names = [folder_name(path) for path in run.paths]
+        if len({*names} - {""}) < 2:
+            raise InvalidDataError(
+                "Labels from folders need images in several folders; those of this run are in one or none. "
+                "Pass a file with labels."
+            )
+        return np.array(names)
+    if not isinstance(labels, str | bytes | os.PathLike):
+        return _for_each_row(as_labels(labels), run, "the array")
+    path = as_path(labels, "A file of labels")
+    if not path.is_file():
+        raise MissingFileError(f"Labels must be 'folder', a .csv or a .npy file; there is no file {path}.")
+    try:
+        values = _labels_from_csv(run, path) if path.suffix == ".csv" else as_labels(load_npy(path))
+    except InvalidDataError:
+        raise
+    except (ValueError, OSError, csv.Error) as error:
+        raise FileFormatError(
+            f"Labels must be 'folder', a .csv or a .npy file; {path} cannot be read ({error})."
+        ) from error
+    return _for_each_row(values, run, path)
+
+
+def scores_of(truth: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Scores of the images that have a true label. An image outside of any folder has the label "", which is none."""
+    rows = truth != "" if truth.dtype.kind == "U" else np.ones(len(truth), bool)
+    return clustering_scores(truth[rows], np.asarray(labels)[rows])
+
+
+def _for_each_row(values: np.ndarray, run: Run, where: Any) -> np.ndarray:
+    if len(values) != len(run.paths):
+        raise InvalidDataError(
+            f"There must be one label for each of {len(run.paths)} images; {where} has {len(values)}."
+        )
+    return values
+
+
+def _labels_from_csv(run: Run, path: Path) -> np.ndarray:
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        if not {"path", "label"} <= set(reader.fieldnames or ()):
+            raise InvalidDataError(f"{path} must have the columns path and label; it has {reader.fieldnames}.")
+        known = {row["path"]: row["label"] for row in reader}
+    names = [display_path(p) for p in run.paths]
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise InvalidDataError(
+            f"{path} must have a label for every image; {len(missing)} lack one, such as {missing[0]}."
+        )
+    return np.array([known[name] for name in names])

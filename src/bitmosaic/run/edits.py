@@ -23,9 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.errors import BitmosaicError, BusyFolderError, FileFormatError, InvalidDataError, UnwritableFileError
+from bitmosaic.errors import (
+    BitmosaicError,
+    FileFormatError,
+    InvalidDataError,
+    StaleEditError,
+    UnwritableFileError,
+    UnwritableLogError,
+)
 from bitmosaic.io.files import locked, sync_folder
-from bitmosaic.io.read import read_lines
 
 FILE = "edits.jsonl"
 FORMAT, VERSION = "bitmosaic-edits", 1
@@ -36,14 +42,6 @@ Edit = dict[str, Any]
 UNDO: Edit = {"do": "undo"}
 _MOVE_AWAY = "Move the file away to start without edits."
 LOCK_WAIT = 1.0  # seconds; another process holds the lock of a run only briefly to write an edit
-
-
-class StaleEditError(BusyFolderError):
-    """An edit of clusters that were edited by others since the given version."""
-
-
-class UnwritableLogError(BitmosaicError, OSError):
-    """An edit log that cannot be written."""
 
 
 @dataclass
@@ -141,7 +139,7 @@ class EditLog:
     def _read(self) -> list[Edit]:
         head, entries = None, list[Edit]()
         try:
-            for line in read_lines(self.path, LONGEST):
+            for line in self.path.read_bytes().splitlines(keepends=True):
                 if not line.endswith(b"\n"):  # an incomplete line, left by a killed process
                     break
                 entry = json.loads(line)
@@ -149,9 +147,7 @@ class EditLog:
                     head = entry
                 else:
                     entries.append({key: value for key, value in entry.items() if key != "at"})
-        except FileFormatError:
-            raise
-        except (ValueError, AttributeError, RecursionError) as error:
+        except (ValueError, AttributeError) as error:
             raise FileFormatError(f"{self.path} must hold one JSON object per line ({error}). {_MOVE_AWAY}") from error
         if head not in (None, self.head):
             raise FileFormatError(

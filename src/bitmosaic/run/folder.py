@@ -9,27 +9,40 @@ codes.npy, labels.npy, distances.npy   for each image: code, cluster number, dis
 clusters.csv, clusters.parquet         for each image: path, cluster, distance, margin, and the true label if known
 overview.png, clusters/*.jpg           contact sheets of the clusters
 edits.jsonl        names, merges and moves made by hand (see edits.py)
-additions/         one folder for each `add` (see additions.py)
+additions/         one folder for each `add`: 0001, 0002 … (below)
 lineage.csv        after a refit: how the clusters before and after it correspond
 pinned.npy         after a refit: the images that were moved by hand, which later refits keep in their clusters
 history/           after a refit: one folder for each, with its lineage.csv and the edits.jsonl before it
-map.npz, fingerprints.npz, thumbnails.sqlite   caches: the map, perceptual hashes, and thumbnails
+map.npz, perceptual_hashes.npz, thumbnails.sqlite   caches: the map, perceptual hashes, and thumbnails
+
+Files of an addition (those of the first fit are not changed):
+
+manifest.json      source, time, and the numbers of images that were added, known already, or skipped
+views/             the views folder of the new images
+codes.npy, labels.npy, distances.npy, clusters.csv, clusters.parquet   as in a run, of the new images
+skipped.csv        images that could not be read, and why
+known.csv          images that the run already had, and their paths in the run
+centers.npy, bit_sums.npy, counts.npy   with `--update`: the new centers, and the bit sums and counts of their codes
+
+An unfinished addition is in additions/.adding. It is renamed to its number when it is complete.
 
 Present only while a process works, or after it was killed: .lock, .bitmosaic-*.tmp (temporary files),
 .views.extracting/, checkpoint/ and .refit/ (an interrupted extraction, fit or refit resumes from these).
 
-Stages are done in the order extract, fit, tables, pictures (the contact sheets). The manifest is written after each.
+Stages are done in the order extract, fit, tables, sheets. The manifest is written after each.
 
 Codes and labels are stored twice. All readers use codes.npy and labels.npy, through :meth:`Run.column`. The model file
 has the same codes and, for each image, the index of its center. These are read only to write the tables, to update
 centers, and by a refit. After a refit, cluster numbers differ from center indices (:attr:`Run.ids`).
 """
 
+import hashlib
 import os
 import platform
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
@@ -43,6 +56,7 @@ from bitmosaic.errors import FileFormatError, InvalidDataError
 from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.io.files import (
     LOCK,
+    as_path,
     finish_publishing,
     is_announced,
     is_unfinished,
@@ -50,11 +64,11 @@ from bitmosaic.io.files import (
     publish,
     remove,
     remove_unfinished,
+    whole_file,
 )
-from bitmosaic.io.paths import as_path
-from bitmosaic.io.threads import available_threads
-from bitmosaic.run.additions import COLUMNS, Addition, open_column, read_additions
-from bitmosaic.run.manifest import MANIFEST, STAGES, Manifest
+from bitmosaic.io.read import load_npy, load_npz, open_npy
+from bitmosaic.io.threads import available_threads, row_ranges
+from bitmosaic.run.manifest import MANIFEST, STAGES, AdditionManifest, Manifest
 from bitmosaic.run.tables import table_names, write_column
 from bitmosaic.solver.clustering import Majority
 from bitmosaic.solver.model import nearest_two
@@ -64,6 +78,10 @@ from bitmosaic.views.views import chained
 REFIT = ".refit"  # work folder of a refit
 CHECKPOINT = "checkpoint"  # work folder of the fit
 MODEL = "model.safetensors"
+ADDITIONS = "additions"
+COLUMNS = {"codes": (np.uint8, 2), "labels": (np.int32, 1), "distances": (np.float32, 1)}  # type, dimensions
+CACHE_VERSION = 1  # raise it when a cached array is computed in another way: older caches are then ignored
+_AGAIN = "Copy the run again from where it was made."
 _TABLES = (*(f"{name}.npy" for name in COLUMNS), *table_names("clusters"))
 _WORK = {"extract": ".views.extracting", "fit": CHECKPOINT}  # work folders, removed when the stage is done
 RENEWED = (  # files that a refit replaces, the manifest last
@@ -81,8 +99,34 @@ _FILES = {  # of each stage, as patterns
     "extract": ("skipped.csv",),
     "fit": (MODEL,),
     "tables": _TABLES,
-    "pictures": ("overview.png", "clusters/*.jpg"),
+    "sheets": ("overview.png", "clusters/*.jpg"),
 }
+
+
+@dataclass(frozen=True)
+class Addition:
+    """One addition: the images of one `add`."""
+
+    folder: Path
+    manifest: AdditionManifest
+
+    @property
+    def n_rows(self) -> int:
+        return self.manifest.images
+
+    @property
+    def views_folder(self) -> Path:
+        return self.folder / "views"
+
+    @property
+    def views(self) -> Views:
+        return read_views(self.views_folder)
+
+    def moved(self) -> Majority | None:
+        """The centers after this addition, None if it did not update them."""
+        if not self.manifest.updated:
+            return None
+        return Majority(**{name: load_npy(self.folder / f"{name}.npy") for name in Majority._fields})
 
 
 class Run:
@@ -230,7 +274,7 @@ class Run:
         if absorbed > len(self.additions):
             raise FileFormatError(
                 f"{self.folder} has {len(self.additions)} additions, expected at least the {absorbed} of its last fit. "
-                "Copy the run again from where it was made."
+                f"{_AGAIN}"
             )
         return self.additions[absorbed:]
 
@@ -318,6 +362,23 @@ class Run:
         for name, values in columns.items():
             write_column(self.folder / f"{name}.npy", values)
 
+    # ---- caches of arrays that are computed from the codes
+
+    def store_cached(self, name: str, **arrays: Any) -> None:
+        """Write NAME.npz into the run folder. Does nothing if the folder is not writable."""
+        signature = np.frombuffer(_signature(self.column("codes")), np.uint8)
+        with suppress(OSError), whole_file(self.folder / f"{name}.npz") as file:
+            np.savez_compressed(file, codes=signature, **arrays)
+
+    def load_cached(self, name: str, arrays: tuple[str, ...]) -> list[np.ndarray] | None:
+        """These arrays of NAME.npz. None if the file is missing, damaged or of other codes."""
+        try:
+            stored = load_npz(self.folder / f"{name}.npz")
+            is_current = stored["codes"].tobytes() == _signature(self.column("codes"))
+            return [stored[array] for array in arrays] if is_current else None
+        except (FileFormatError, KeyError, OSError):  # its content can be computed again
+            return None
+
 
 AnyRun = Run | str | os.PathLike[str]  # a run, or its folder
 
@@ -326,14 +387,56 @@ def as_run(run: AnyRun) -> Run:
     return run if isinstance(run, Run) else Run(run)
 
 
+def read_additions(run_folder: Path) -> list[Addition]:
+    """The additions of a run in order. An empty list if there are none."""
+    folder = run_folder / ADDITIONS
+    if not folder.is_dir():
+        return []
+    found = (entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+    names = sorted(found, key=lambda name: (len(name), name))
+    expected = [addition_name(number) for number in range(1, len(names) + 1)]
+    if names != expected:
+        strange = next((name for name in names if name not in expected), names[-1])
+        raise FileFormatError(
+            f"{folder} may hold only additions, numbered from {addition_name(1)} on without gaps; "
+            f"got {strange!a}. {_AGAIN}"
+        )
+    return [Addition(folder / name, AdditionManifest.read(folder / name)) for name in names]
+
+
+def addition_name(number: int) -> str:
+    return f"{number:04d}"
+
+
+def open_column(folder: Path, name: str, n_rows: int) -> np.ndarray:
+    """codes, labels or distances of a run or an addition, as a memory map."""
+    path = folder / f"{name}.npy"
+    column = open_npy(path)
+    dtype, ndim = COLUMNS[name]
+    if column.dtype != dtype or column.ndim != ndim or len(column) != n_rows:
+        raise FileFormatError(
+            f"{path} must hold {np.dtype(dtype)} in {ndim} dimensions, a row for each of {n_rows} images; it holds "
+            f"{column.dtype} of shape {column.shape}. {_AGAIN}"
+        )
+    return column
+
+
 def publish_refit(folder: Path) -> None:
     """Move the complete files of a refit into the run folder, if there are any. Caller must hold the folder lock."""
     publish(folder, folder / REFIT, RENEWED)
 
 
+def _signature(codes: np.ndarray) -> bytes:
+    """A hash of the codes, by which a cache is recognized as current."""
+    signature = hashlib.blake2b(repr((CACHE_VERSION, codes.shape)).encode(), digest_size=16)
+    for rows in row_ranges(len(codes), 65_536):
+        signature.update(np.ascontiguousarray(codes[rows]))
+    return signature.digest()
+
+
 def _in_words(key: str, value: Any) -> str:
     """An argument of a run, for an error message."""
-    if key in ("pictures", "fingerprint", "shape"):
+    if key in ("pictures", "fingerprint", "shape"):  # number of images, and signature, of the source
         return "other data (changed since the run began)"
     if key == "views" and isinstance(value, list):
         return f"views {', '.join(view['name'] for view in value)}" if value else "no views"

@@ -9,7 +9,7 @@ from bitmosaic.io.files import write_json
 from bitmosaic.io.read import read_json
 
 MANIFEST = "manifest.json"
-STAGES = ("extract", "fit", "tables", "pictures")
+STAGES = ("extract", "fit", "tables", "sheets")
 REFIT = ("images", "kept", "split", "merged", "born", "died")  # counts in an entry of `refits`
 
 
@@ -63,7 +63,7 @@ class Manifest(_Stored):
         "images": "extract",
         "skipped": "extract",
         "iterations": "fit",
-        "sheets": "pictures",
+        "sheets": "sheets",
     }
 
     bitmosaic: str  # the version that began the run
@@ -85,7 +85,7 @@ class Manifest(_Stored):
     sizes: list[int] = field(default_factory=list)  # by cluster number
     mean_distances: list[float] = field(default_factory=list)
     scores: dict[str, float] | None = None
-    # pictures
+    # sheets
     sheets: int = 0
     # refits
     absorbed: int = 0  # number of additions that the last fit included
@@ -93,6 +93,13 @@ class Manifest(_Stored):
     next_number: int | None = None  # lowest cluster number that was never used
     refits: list[dict[str, Any]] = field(default_factory=list)
     request: dict[str, Any] | None = None  # arguments of the last refit
+
+    def __post_init__(self) -> None:
+        # The stage "sheets" is called "pictures" in runs of version 0.1.0.
+        if "pictures" in self.seconds:
+            self.seconds["sheets"] = self.seconds.pop("pictures")
+        if "pictures" in self.bytes:
+            self.bytes["sheets"] = self.bytes.pop("pictures")
 
     def as_json(self) -> dict[str, Any]:
         empty = {part.name for part in fields(self) if _has_default(part) and not getattr(self, part.name)}

@@ -67,6 +67,8 @@ class Sums:
 class Blocks:
     """The embeddings of some rows of the views, block by block."""
 
+    is_local = True  # columns are arrays of this process
+
     def __init__(self, views, embeddings, rows=None, *, chunk_size=None, cache_bytes=0, n_threads=1):
         self.names, self.arrays, self.embeddings = views.names, views.arrays, list(embeddings)
         self.rows = rows  # sorted row numbers, or None for all rows
@@ -120,12 +122,13 @@ class Blocks:
 
     # ---- passes over the rows
 
-    def run(self, work, *columns):
+    def run(self, work, *columns, embed=True):
         """Apply ``work(Zs, *rows)`` to each block. It returns the rows of a new column and arrays to add up.
 
-        `rows` are the rows of the block in each of the `columns`. Returns the new column and the sums.
+        `rows` are the rows of the block in each of the `columns`. Returns the new column and the sums. Without `embed`,
+        the Zs are None.
         """
-        column, sums = self.collect(work, columns, self.n_rows)
+        column, sums = self.collect(work, columns, self.n_rows, embed=embed)
         return column, sums.values()
 
     def run_some(self, work, positions, *columns):
@@ -137,13 +140,14 @@ class Blocks:
         """The sums over all blocks of the arrays that ``work(Zs)`` returns after None."""
         return self.collect(work, (), self.n_rows)[1].values()
 
-    def collect(self, work, columns, n_rows, positions=None):
+    def collect(self, work, columns, n_rows, positions=None, embed=True):
         """As :meth:`run`, with sums that can be merged with those of other rows, `n_rows` in all."""
 
         def one_block(number):
             rows = self.slices[number]
             if positions is None:
-                return rows, *work(self.embedded(number), *(column[rows] for column in columns))
+                Zs = self.embedded(number) if embed else None
+                return rows, *work(Zs, *(column[rows] for column in columns))
             which = slice(*np.searchsorted(positions, [rows.start, rows.stop]))
             picked = positions[which] - rows.start
             if not len(picked):
@@ -171,9 +175,6 @@ class Blocks:
     def problem(self, codes, norm, balance):
         """The clustering problem for a column of codes."""
         return Problem(codes, norm, balance, n_threads=self.n_threads)
-
-    def prefetch(self, positions):
-        """Make the raw rows at sorted positions available locally. No-op on one machine."""
 
     # ---- sums over all rows
 
@@ -216,26 +217,42 @@ FUSED = 2  # bound on a column of F, so that sums stay exact
 
 
 class FusedBlocks:
-    """The rows of all views in one space, F = Σ_v Z_v P_v: blocks of a single view for Algorithm 1."""
+    """The rows of all views in one space, F = Σ_v Z_v P_v: blocks of a single view for Algorithm 1. F is computed once
+    if it is `kept`, else in every pass."""
 
-    def __init__(self, blocks, projections):
-        self.blocks, self.projections = blocks, projections
+    def __init__(self, blocks, projections, kept):
+        self.blocks = blocks
         self.n_rows, self.embeddings = blocks.n_rows, [projections]
         self.constant, self.problem = blocks.constant, blocks.problem
+        self.fuse = partial(fused, projections)
+        self.F = blocks.run(lambda Zs: (self.fuse(Zs), []))[0] if kept else None
 
     def run(self, work, *columns):
-        return self.blocks.run(partial(on_fused, self.projections, work), *columns)
+        if self.F is None:
+            return self.blocks.run(partial(on_fused, self.fuse, work), *columns)
+        return self.blocks.run(partial(on_kept, work), self.F, *columns, embed=False)
 
     def totals(self):
-        return self.blocks.add_up(partial(on_fused, self.projections, column_totals))
+        return self.add_up(column_totals)
 
     def grams(self):
-        return self.blocks.add_up(partial(on_fused, self.projections, own_grams))
+        return self.add_up(own_grams)
+
+    def add_up(self, work):
+        return self.blocks.add_up(partial(on_fused, self.fuse, work)) if self.F is None else self.run(work)[1]
 
 
-def on_fused(projections, work, Zs, *columns):
+def fused(projections, Zs):
     F = sum(Z @ P for Z, P in zip(Zs, projections, strict=True))
-    return work([np.clip(F, -FUSED, FUSED, out=F)], *columns)
+    return np.clip(F, -FUSED, FUSED, out=F)
+
+
+def on_fused(fuse, work, Zs, *columns):
+    return work([fuse(Zs)], *columns)
+
+
+def on_kept(work, Zs, F, *columns):
+    return work([F], *columns)
 
 
 def column_totals(Zs):
@@ -286,11 +303,11 @@ class LocalData:
         """The data to learn from some sorted rows. On a cluster, few rows are moved to one machine."""
         return self
 
-    def scan(self, rows, n_threads, root, unit=False):
+    def scan(self, rows, n_threads, scaling):
         """Facts of every view over some sorted rows. With many rows, mean and variance come from every k-th row."""
         stride = -(-len(rows) // FEW_ROWS)
         some = rows[::stride]
-        facts = scan(self.views, None if len(some) == self.n_rows else some, n_threads, root, unit)
+        facts = scan(self.views, None if len(some) == self.n_rows else some, n_threads, scaling)
         if stride == 1:
             return facts
         present = self.presence(rows, n_threads)

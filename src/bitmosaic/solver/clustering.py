@@ -6,8 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bitmosaic.hamming.codes import cluster_bit_sums, costs_with, hamming_distances, nearest_centers, pack, unpack
-from bitmosaic.hamming.pruning import assign_codes
+from bitmosaic.hamming.codes import (
+    assign_codes,
+    cluster_bit_sums,
+    costs_with,
+    hamming_distances,
+    nearest_centers,
+    pack,
+    unpack,
+)
 from bitmosaic.io.threads import row_ranges
 from bitmosaic.solver.steps import L21, Frobenius, centroids, squared_residuals
 

@@ -9,6 +9,7 @@ from bitmosaic.hamming import kernels
 
 LARGEST_COLUMN = 4  # bound on a linear column, in units of the mean length of a row: keeps fixed-point sums exact
 FAR = 1e15  # in units of the training data's spread
+ROUNDING = 1e-6  # of a squared distance, in units of the squared length of the row
 FINEST = 1e-38  # smallest γ whose inverse fits into float32
 STRANGE = 7.0  # ‖x - a‖²/γ, a similarity of 0.001
 BASIS_ROWS, ROWS_PER_COMPONENT = 1024, 32  # rows for principal components: the larger of the two
@@ -30,7 +31,7 @@ class Embedding:
     anchors: np.ndarray  # (l, k) float32, k = d without a basis
     gamma: float
     mean: np.ndarray  # (l,) float32, (l + k,) if linear
-    scaling: str = "plain"
+    scaling: str = "standard"
     silence: bool = False
     linear: float = 0.0  # 0: similarities only
 
@@ -76,7 +77,8 @@ class Embedding:
             return products, missing
         rows *= np.float32(self.linear)
         np.clip(rows, -LARGEST_COLUMN, LARGEST_COLUMN, out=rows)
-        return np.hstack([products, subtract_mean(rows, beyond, missing)]), missing
+        unlike_any = missing | ~products.any(1) if self.silence else missing
+        return np.hstack([products, subtract_mean(rows, beyond, unlike_any)]), missing
 
     def centered(self, mean):
         return replace(self, mean=np.asarray(mean, np.float32))
@@ -134,7 +136,7 @@ def principal_basis(X, n_components, random_state, damped=True):
     return (Vt.T * (variance + mean_variance) ** -0.25).astype(np.float32)
 
 
-def normalization(offset, factor, scaling="plain"):
+def normalization(offset, factor, scaling="standard"):
     """An embedding without anchors, which can only normalize rows."""
     nothing = np.empty(0, np.float32)
     return Embedding(offset, factor, None, nothing.reshape(0, len(offset)), 1.0, nothing, scaling)
@@ -157,7 +159,8 @@ def fit_embedding(plain, anchor_rows, probe_blocks, kernel_width, reach=None, li
         D = squared_distances(X, anchors)
         own = np.flatnonzero(is_anchor >= 0)
         D[own, is_anchor[own]] = np.inf
-        parts.append(np.sqrt(D.min(1).astype(np.float64)))
+        closest = D.min(1)
+        parts.append(np.sqrt(np.where(closest < ROUNDING * squares(X), 0, closest).astype(np.float64)))
     nearest = np.concatenate(parts)
     nearest = nearest[np.isfinite(nearest)]
     sigma = 2 * kernel_width * nearest.mean() if nearest.size else 0.0

@@ -103,9 +103,9 @@ class LoopState:
             converged=facts["converged"],
         )
 
-    def fits(self, n_rows, s, widths, shares):
+    def fits(self, n_rows, s, widths):
         """Whether shapes, types and values are possible for a fit of `n_rows` rows with `widths` anchors per view."""
-        return self._arrays_fit(n_rows, s, widths) and self._values_fit(n_rows, s, shares)
+        return self._arrays_fit(n_rows, s, widths) and self._values_fit(n_rows, s)
 
     def _arrays_fit(self, n_rows, s, widths):
         c, K = s.n_clusters, s.K
@@ -127,14 +127,14 @@ class LoopState:
             for array, kind, shape, largest in expected
         )
 
-    def _values_fit(self, n_rows, s, shares):
+    def _values_fit(self, n_rows, s):
         c = self.clustering
         numbers = [c.objective, *(value for _, _, value in self.history)]
         counts = [self.n_iter, c.n_iter, *(number for number, _, _ in self.history)]
         return (
             c.labels.min() >= 0
             and self.alpha.min() >= 0
-            and abs((shares * self.alpha).sum() - 1) < 1e-6
+            and abs(self.alpha.sum() - 1) < 1e-6
             and c.bit_weights.min() >= 0
             and (c.sizes is None or (c.sizes.min() >= 0 and c.sizes.sum() == n_rows))
             and all(type(value) in (int, float) and abs(value) < 1e38 for value in numbers)
@@ -148,7 +148,7 @@ class LoopState:
 def signature(settings, grams, n_present, start, start_rows, rng):
     """A hash of everything that determines the loop. The data enter through the products of all similarities."""
     digest = hashlib.sha256(repr((astuple(settings), rng.bit_generator.state)).encode())
-    for array in (*grams, n_present, *start.projections, start.labels, start.shares, start_rows):
+    for array in (*grams, n_present, *start.projections, start.labels, start_rows):
         if array is not None:
             digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
@@ -185,8 +185,8 @@ class Learned:
     """The result of Algorithm 1 on the training rows."""
 
     Ps: list[np.ndarray]  # (l, K) for each view
-    weights: np.ndarray  # (m,) w_v = ω_v α_v^r · N/N_v
-    view_weights: np.ndarray  # (m,) ω_v α_v, sum 1
+    weights: np.ndarray  # (m,) w_v = α_v^r · N/N_v
+    view_weights: np.ndarray  # (m,) α_v, sum 1
     clustering: Clustering
     codes: np.ndarray  # (n, K/8) uint8, of the training rows
     history: list[tuple[int, str, float]]  # (iteration, step, objective)
@@ -214,14 +214,13 @@ def learn(
     None when resuming · checkpoint: saves the state between iterations, and may provide one to resume from · rules:
     constraints on the labels · known (n,): first labels, -1 where unknown, for a start without labels.
     """
-    s, n, m = settings, blocks.n_rows, len(blocks.embeddings)
+    s, n = settings, blocks.n_rows
     factors = [] if s.rotate else [steps.regularized_factor(G, s.ridge, s.variance_reward) for G in grams]
     fairness = n / n_present  # compare views by mean loss, whatever number of rows has them
-    shares = np.ones(m) if start.shares is None else start.shares
     state = checkpoint.resume(lambda: signature(s, grams, n_present, start, start_rows, rng), rng)
     if state is None:
-        state = first_state(blocks, start, start_rows, s, shares, rng, rules, known)
-    elif state.fits(n, s, [len(G) for G in grams], shares):
+        state = first_state(blocks, start, start_rows, s, rng, rules, known)
+    elif state.fits(n, s, [len(G) for G in grams]):
         report(state.n_iter, state.before, None)
     else:
         raise checkpoint.error("other arrays or values than this fit expects")
@@ -229,7 +228,7 @@ def learn(
     history, n_iter, before, converged = state.history, state.n_iter, state.before, state.converged
     del state
     problem = with_rules(rules, blocks.problem(codes, s.norm, s.balance))
-    weights = shares * alpha**s.exponent * fairness
+    weights = alpha**s.exponent * fairness
 
     def note(step, coding, grouping):
         history.append((n_iter, step, coding + s.coupling * grouping))
@@ -261,8 +260,8 @@ def learn(
         else:
             clustering = replace(clustering, S=S)
 
-        alpha = steps.view_weights(h * fairness, s.exponent, LOWEST_LOSS * n * s.K, shares)
-        weights = shares * alpha**s.exponent * fairness
+        alpha = steps.view_weights(h * fairness, s.exponent, LOWEST_LOSS * n * s.K)
+        weights = alpha**s.exponent * fairness
         note("α", weights @ h, clustering.objective)
 
         objective = history[-1][2]
@@ -273,10 +272,10 @@ def learn(
         checkpoint.save(partial(state.to_arrays, rng))
 
     Ps, _ = new_projections()
-    return Learned(Ps, weights, shares * alpha, clustering, codes, history, n_iter, converged)
+    return Learned(Ps, weights, alpha, clustering, codes, history, n_iter, converged)
 
 
-def first_state(blocks, start, start_rows, s, shares, rng, rules=None, known=None):
+def first_state(blocks, start, start_rows, s, rng, rules=None, known=None):
     """Codes from the projections of the start, and their clusters."""
     m = len(blocks.embeddings)
     codes = blocks.constant(np.zeros(s.K // 8, np.uint8))
@@ -284,7 +283,7 @@ def first_state(blocks, start, start_rows, s, shares, rng, rules=None, known=Non
     codes, _ = new_codes(blocks, codes, ZtBs, start.projections, np.ones(m))
     problem = with_rules(rules, blocks.problem(codes, s.norm, s.balance))
     clustering = first_clusters(problem, start, start_rows, s, rng, known)
-    return LoopState(codes, ZtBs, clustering, np.full(m, 1 / shares.sum()), [], 0, np.inf, False)
+    return LoopState(codes, ZtBs, clustering, np.full(m, 1 / m), [], 0, np.inf, False)
 
 
 def projections(grams, factors, ZtBs, weights, s):

@@ -6,17 +6,9 @@ from dataclasses import dataclass
 from bitmosaic.errors import ParameterError
 from bitmosaic.io.threads import machine_memory
 from bitmosaic.solver.embedding import basis_rows
+from bitmosaic.solver.proposals import proposals_bytes
 from bitmosaic.solver.scan import rows_per_block
-from bitmosaic.solver.start import (
-    DIRECTIONS_PER_CLUSTER,
-    FITS_TO_ALL,
-    MOST_DIRECTIONS,
-    PAIRS,
-    PLAIN_COLUMNS,
-    SCORES,
-    WHITENED,
-    plain_sample,
-)
+from bitmosaic.solver.start import WHITENED
 
 CLUSTERING = 24  # bytes per row beside code and label: current, previous and best labels and distances
 _UNITS = {
@@ -58,7 +50,8 @@ class Needs:
     n_start: int  # rows that the start uses
     n_train: int
     n_rows: int = 0  # rows clustered at the end, if more than n_train
-    others: int = 0  # bytes for constraints and proposals
+    others: int = 0  # bytes for constraints
+    proposals: bool = False  # the start; embeddings then have the columns of the views as well
 
     def fixed(self, n_threads):
         """Peak number of bytes beside the cached blocks while learning: in the start or in a pass over the data."""
@@ -85,7 +78,20 @@ class Needs:
         return sum(d * k for d, k in zip(self.widths, self._columns, strict=True) if k < d)
 
     @property
+    def embedded(self):
+        """Number of columns of Z of each view."""
+        return [self.n_anchors + (k if self.proposals else 0) for k in self._columns]
+
+    @property
+    def fused(self):
+        """Bytes of F, the space of all views, for the training rows."""
+        return 4 * self.n_train * self.n_bits if self.proposals else 0
+
+    @property
     def _loop(self):
+        """Bytes of the Gram matrices that the loop uses, and of what is computed from them."""
+        if self.proposals:
+            return 8 * self.n_bits**2 * 4
         return 8 * self.n_anchors**2 * (2 * len(self.widths) + 2)
 
     def _throughout(self, n_threads):
@@ -94,32 +100,28 @@ class Needs:
         model = (
             4 * (l * sum(self._columns) + self._basis)
             + 12 * l * widest * min(n_threads, m)
-            + 8 * l * m * self.n_bits * (4 + under_way)
+            + 8 * sum(self.embedded) * self.n_bits * (2 if self.proposals else 4 + under_way)
         )
         codes = self.n_train * (2 * self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
         return model + codes + self.others
 
     def _blocks(self, n_threads):
         """Bytes for the blocks being processed."""
-        columns = 5 * max(self.widths) + (2 * len(self.widths) + 2) * self.n_anchors + 4 * self.n_bits
+        columns = 5 * max(self.widths) + 2 * sum(self.embedded) + 2 * max(self.embedded) + 4 * self.n_bits
         return 4 * rows_per_block(self.widths) * columns * n_threads
 
     def _start(self, n_threads):
-        m, l, rows, widest = len(self.widths), self.n_anchors, rows_per_block(self.widths), max(self.widths)
+        m, l, widest = len(self.widths), self.n_anchors, max(self.widths)
         under_way, k = self._under_way(n_threads), max(self._columns)
         sample = 4 * basis_rows(k, self.n_train) * (widest + 4 * k) if self._basis else 0
         joint, own, between = (m * l) ** 2, m * l * l, l * l * m * (m - 1) // 2
         products = 8 * (own + between) + max((8 * own + 4 * between) * under_way, 8 * joint)
         white = m * min(l, WHITENED)
         consensus = 8 * joint + 16 * own + 16 * white * (white + l) + 32 * l * l * n_threads
-        directions = min(DIRECTIONS_PER_CLUSTER * self.n_clusters, MOST_DIRECTIONS, white)
-        plain = 12 * m * PLAIN_COLUMNS * plain_sample(self.n_clusters, self.n_start)
-        pairs = min(PAIRS, self.n_start * self.n_clusters)
-        centers = 48 * self.n_clusters * max(directions, m * PLAIN_COLUMNS)
-        seeding = plain + centers + 12 * (self.n_start * max(directions + FITS_TO_ALL, PLAIN_COLUMNS) + pairs)
-        discriminating = 8 * self.n_clusters * (m * l * (1 + under_way) + rows * n_threads)
-        beginning = 8 * joint + 16 * own + max(seeding + 4 * SCORES * n_threads, discriminating)
-        return max(min(n_threads, m) * sample, products, consensus, beginning)
+        proposals = 0
+        if self.proposals:
+            proposals = proposals_bytes(self.n_start, self._columns, l, self.n_clusters, n_threads)
+        return max(min(n_threads, m) * sample, products, consensus, 16 * own + proposals)
 
     def plan(self, limit, n_threads):
         """The number of threads that fit under `limit` bytes, and the bytes left for cached blocks of ψ."""

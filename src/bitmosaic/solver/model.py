@@ -57,7 +57,7 @@ class Model:
     def from_arrays(cls, arrays, kernels):
         embeddings, projections = [], []
         for v, (gamma, scaling, silence, *linear) in enumerate(kernels):
-            scaling = {True: "root", False: "plain"}.get(scaling, scaling)  # early models have whether roots are taken
+            scaling = {True: "root", False: "standard"}.get(scaling, scaling)  # early models: whether roots are taken
             offset, factor, anchors, mean = (arrays[f"view{v}.{name}"] for name in _EMBEDDING_ARRAYS)
             basis = arrays.get(f"view{v}.basis")
             kernel = float(gamma), mean, str(scaling), bool(silence), float(linear[0] if linear else 0)

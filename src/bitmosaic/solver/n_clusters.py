@@ -11,7 +11,8 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.sparse import csr_array
 
-from bitmosaic.solver.start import PlainViews, agreed_directions, balanced, on_the_sphere, project
+from bitmosaic.solver.proposals import agreed_rows, start_sample
+from bitmosaic.solver.start import on_the_sphere
 
 ROWS = 3000  # most rows per split
 SPLITS = 5
@@ -102,17 +103,16 @@ def most_clusters(n_rows):
 def estimate_n_clusters(blocks, rows, consensus, rng):
     """ClusterCounts for the `rows` (positions in `blocks`); `consensus` is the result of
     :func:`start.find_consensus`."""
-    shares = consensus.shares
-    views = PlainViews(blocks, rng)(rows)
-    plain = np.hstack([scale * X for scale, X in zip(balanced(views, shares), views, strict=True)])
-    del views
-    complete = plain[~np.isnan(plain).any(1)]  # rows that lack a view are left out
-    apart = best_count(complete, rng, separate=True) if are_separated(complete, rng) else None
-    del plain, complete
-    directions = agreed_directions(
-        consensus.gram, consensus.views, consensus.whiteners, shares, DIRECTIONS, rng, AGREEMENT_EXPONENT
+    sample, _ = start_sample(blocks, rows, consensus)
+    complete = np.all([X.any(1) for X in sample.plain], axis=0)  # rows that lack a view are left out
+    plain = np.hstack(
+        [np.float32(np.sqrt(share)) * X[complete] for share, X in zip(sample.shares, sample.plain, strict=True)]
     )
-    agreed = best_count(on_the_sphere(project(blocks, rows, directions)), rng, separate=False)
+    apart = best_count(plain, rng, separate=True) if are_separated(plain, rng) else None
+    del plain
+    agreed = best_count(
+        on_the_sphere(agreed_rows(sample, sample.shares, DIRECTIONS, AGREEMENT_EXPONENT)), rng, separate=False
+    )
     better = apart is not None and max(apart.silhouette) > max(agreed.silhouette, default=0)
     return apart if better else agreed
 

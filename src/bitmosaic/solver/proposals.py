@@ -19,13 +19,16 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array, diags_array, hstack
 from scipy.sparse.linalg import ArpackError, svds
 
+from bitmosaic.hamming import kernels
 from bitmosaic.io.threads import in_order
+from bitmosaic.solver.blocks import side_by_side
 from bitmosaic.solver.embedding import squared_distances, squares
 from bitmosaic.solver.start import (
+    AGREEMENT_EXPONENT,
     DIRECTIONS_PER_CLUSTER,
+    ITER,
     MOST_DIRECTIONS,
     WHITENED,
-    Start,
     agreed_space,
     kmeans,
     kmeans_hints,
@@ -39,10 +42,13 @@ BITS_ROWS, BITS_CLUSTERS = 6000, 64  # most rows and clusters that a partition i
 BITS_RIDGE = 0.01  # of the mean eigenvalue
 LEAST_BITS, MOST_BITS = 0.01, 0.99  # bounds, so that odds stay finite
 LANDMARKS, ROWS_PER_LANDMARK, NEAREST = 1000, 4, 5
-LANDMARK_ROWS, LANDMARK_ITER = 6, 4  # rows per landmark, and iterations, of the k-means that finds landmarks
+LANDMARK_ROWS, LANDMARK_ITER = 6, 8  # rows per landmark, and iterations, of the k-means that finds landmarks
+GRAPHS = 3  # at least, of all views together: graphs of different landmarks vary, and less so side by side
 FEW_CLUSTERS = 128  # up to this number, graphs and the consensus of all proposals are affordable
+OWN_INIT = 2  # initializations of the clusters of single views
+LEAST_ITER, KMEANS_WORK = 3, 20_000_000  # iterations of k-means; rows × clusters × iterations
 POWERS = (0, 2)  # of the odds of a view, in its weight in a proposal
-CONFIDENCE = 2  # power of the odds of a proposal, in its weight in the consensus
+CONFIDENCE = 1.5  # power of the odds of a proposal, in its weight in the consensus
 ROTATION_ROWS, ROTATION_ITER = 6000, 20
 
 
@@ -64,10 +70,23 @@ class Proposals:
     own: np.ndarray  # (m,) bits that each view has about its own clusters
 
 
+@dataclass(frozen=True)
+class Fused:
+    """The space in which codes are learned."""
+
+    projections: list[np.ndarray]  # (l + k, d) float32 for each view; the weights of the views are in them
+    rotation: np.ndarray  # (d, K) float32, for the first codes
+    labels: np.ndarray  # (n,) of the sample's rows
+    view_weights: np.ndarray  # (m,), sum 1
+
+
 def proposals_start(draws, rows, o, rng, guide=None):
-    """The Start from proposals on some rows, positions in the blocks. `draws` are (blocks, consensus) for one or
-    several draws of anchors; the start belongs to the first. A `guide` gives labels to start from."""
-    hints, n_init = kmeans_hints(guide, rows), max(1, o.n_init // 2)
+    """The fused space and the first labels of some rows, given by their positions in the blocks.
+
+    `draws` are pairs (blocks, consensus), one for each draw of anchors; the space belongs to the first draw. Where a
+    `guide` knows a label, it is the first label.
+    """
+    hints, n_init = kmeans_hints(guide, rows), max(1, o.n_init // 3)
     proposals: list[Proposals] = []
     for blocks, consensus in draws:
         sample, scales = start_sample(blocks, rows, consensus)
@@ -75,6 +94,8 @@ def proposals_start(draws, rows, o, rng, guide=None):
             first = sample, consensus.whiteners, scales
         proposals.append(propose(sample, o.n_clusters, n_init, rng, blocks.n_threads, hints))
     labels = agree(proposals, o.n_clusters, o.n_init, rng, blocks.n_threads, hints)
+    if guide is not None:
+        labels = np.where(guide.known[rows] >= 0, guide.known[rows], labels)
     own = np.mean([p.own for p in proposals], axis=0)
     return fused_start(*first, labels, own, o.n_clusters, o.n_bits, rng, blocks.n_threads)
 
@@ -82,38 +103,34 @@ def proposals_start(draws, rows, o, rng, guide=None):
 def proposals_bytes(n_rows, columns, n_anchors, n_clusters, n_threads):
     """Upper bound on the memory of :func:`proposals_start` for views with these numbers of columns."""
     m, plain, white = len(columns), sum(columns), len(columns) * min(n_anchors, WHITENED)
-    sample = 12 * n_rows * (white + plain)  # as it is gathered, and split into views
+    sample = 4 * n_rows * (white + plain)
     graphs = 120 * m * n_rows if n_clusters <= FEW_CLUSTERS else 0
     spaces = 12 * n_rows * max(plain, MOST_DIRECTIONS, min(n_clusters, FEW_CLUSTERS)) * n_threads
     judged = 4 * BITS_ROWS * (min(n_clusters, BITS_CLUSTERS) * (m + 3) * n_threads + white)
-    fused = 8 * n_rows * (plain + n_clusters)
+    fused = 8 * n_rows * (plain + min(n_clusters, FEW_CLUSTERS))
     return sample + max(graphs + spaces + judged, fused + judged)
 
 
 def start_sample(blocks, rows, consensus):
     """Whitened similarities and reduced columns of some rows, and the factors that take columns of Z to the latter."""
-    undamped = [column_scale(e) for e in blocks.embeddings]
+    scales = [column_scale(e) for e in blocks.embeddings]
     maps = [W.astype(np.float32) for W in consensus.whiteners]
-    both, _ = blocks.run_some(partial(sample_block, maps, undamped), rows)
-    white, plain, scales, at = [], [], [], 0
-    for W, factor in zip(maps, undamped, strict=True):
-        white.append(np.ascontiguousarray(both[:, at : at + W.shape[1]]))
-        at += W.shape[1]
-        X = np.ascontiguousarray(both[:, at : at + len(factor)])
-        at += len(factor)
+    both, _ = blocks.run_some(partial(sample_block, maps, scales), rows)  # (n, Σp + Σk)
+    parts = [both[:, part] for part in side_by_side([*(W.shape[1] for W in maps), *map(len, scales)])]
+    white, plain = parts[: len(maps)], parts[len(maps) :]
+    for X, scale in zip(plain, scales, strict=True):
         there = X.any(1)
         size = np.sqrt(squares(X[there]).mean(dtype=np.float64)) if there.any() else 0.0
-        size = 1 / size if size > 0 else 1.0
-        plain.append(X * np.float32(size))
-        scales.append(factor.astype(np.float64) * size)
+        if size > 0:
+            X /= np.float32(size)
+            scale /= np.float32(size)
     return Sample(white, plain, consensus.gram, consensus.views, consensus.shares), scales
 
 
-def sample_block(maps, undamped, Zs):
-    parts = []
-    for Z, W, factor in zip(Zs, maps, undamped, strict=True):
-        parts += [Z[:, : len(W)] @ W, Z[:, len(W) :] * factor]
-    return np.hstack(parts), []
+def sample_block(maps, scales, Zs):
+    white = [Z[:, : len(W)] @ W for Z, W in zip(Zs, maps, strict=True)]
+    plain = [Z[:, len(W) :] * scale for Z, W, scale in zip(Zs, maps, scales, strict=True)]
+    return np.hstack(white + plain), []
 
 
 def column_scale(embedding):
@@ -125,42 +142,46 @@ def column_scale(embedding):
 
 
 def propose(sample, n_clusters, n_init, rng, n_threads=1, hints=None):
-    """Proposals from the consensus directions of the views, nearest-landmark graphs, and k-means, each with equal views
-    and with views weighted by their odds."""
+    """Proposals from the consensus directions of the views and nearest-landmark graphs (with many clusters: k-means),
+    each with equal views and with views weighted by their odds."""
     hints, m = hints or {}, len(sample.white)
     held_out = HeldOut(sample.white, rng, n_threads)
     few = n_clusters <= FEW_CLUSTERS
-    seeds = iter(rng.integers(2**63, size=2 * m + 3 * len(POWERS)).tolist())
-    jobs = [(X, next(seeds), next(seeds)) for X in sample.plain]
-    graphs: list[csr_array] = []
-    own = np.full(m, 0.5)
+    copies = -(-GRAPHS // m)
+    seeds = iter(rng.integers(2**63, size=m * (copies + 1) + 2 * len(POWERS)).tolist())
+    graphs: list[csr_array] = []  # `copies` of each view
+    own, own_seeds = np.full(m, 0.5), [next(seeds) for _ in range(m)]
     if few:
         count = landmark_count(len(sample.plain[0]), n_clusters)
+        jobs = [(X, next(seeds)) for X in sample.plain for _ in range(copies)]
         graphs = list(in_order(lambda job: landmark_graph(job[0], count, job[1]), jobs, n_threads))
 
     def own_bits(v):
         if few:
-            labels = graph_labels([graphs[v]], [1.0], n_clusters, n_init, jobs[v][2])
+            of_view = graphs[v * copies : (v + 1) * copies]
+            labels = graph_labels(of_view, np.ones(copies), n_clusters, OWN_INIT, own_seeds[v])
         else:
-            labels = kmeans(sample.plain[v], n_clusters, 1, np.random.default_rng(jobs[v][2]), 1)
+            labels = kmeans(sample.plain[v], n_clusters, 1, np.random.default_rng(own_seeds[v]), 1, LEAST_ITER)
         return held_out.bits(labels, n_clusters, v)[0]
 
     if m > 1:
         own = np.array(list(in_order(own_bits, range(m), n_threads)))
-    weights = [sample.shares * odds(own) ** power for power in (POWERS if m > 1 else POWERS[:1])]
+    powers = POWERS[:1] if m == 1 else POWERS if few else POWERS[1:]
+    weights = [sample.shares * odds(own) ** power for power in powers]
+    max_iter = iterations(len(sample.plain[0]), n_clusters)
 
     def directions(w, seed):
-        Y = agreed_rows(sample, w, n_clusters)
-        return kmeans(on_the_sphere(Y), n_clusters, n_init, np.random.default_rng(seed), 1, **hints)
+        Y = agreed_rows(sample, w, min(DIRECTIONS_PER_CLUSTER * n_clusters, MOST_DIRECTIONS))
+        return kmeans(on_the_sphere(Y), n_clusters, n_init, np.random.default_rng(seed), 1, max_iter, **hints)
 
     def graph(w, seed):
-        return graph_labels(graphs, w, n_clusters, n_init, seed, hints)
+        return graph_labels(graphs, np.repeat(w, copies), n_clusters, n_init, seed, hints)
 
     def plain(w, seed):
         X = np.hstack([np.float32(np.sqrt(a)) * X for a, X in zip(w / w.sum(), sample.plain, strict=True)])
-        return kmeans(X, n_clusters, n_init, np.random.default_rng(seed), 1, **hints)
+        return kmeans(X, n_clusters, n_init, np.random.default_rng(seed), 1, max_iter, **hints)
 
-    kinds = (directions, graph, plain) if few else (directions, plain)
+    kinds = (directions, graph) if few else (directions, plain)
     work = [(kind, w, next(seeds)) for w in weights for kind in kinds]
 
     def one(job):
@@ -170,6 +191,11 @@ def propose(sample, n_clusters, n_init, rng, n_threads=1, hints=None):
 
     found = list(in_order(one, work, n_threads))
     return Proposals([labels for labels, _ in found], [float(odds(J)) for _, J in found], own)
+
+
+def iterations(n_rows, n_clusters):
+    """Most iterations of k-means for a proposal."""
+    return max(LEAST_ITER, min(ITER, KMEANS_WORK // (n_rows * n_clusters)))
 
 
 def odds(bits):
@@ -220,7 +246,7 @@ class HeldOut:
         halves = []
         for half in (Y[self.half], Y[~self.half]):
             G = (half.T @ half).astype(np.float64)
-            G[np.diag_indices(len(G))] += BITS_RIDGE * np.trace(G) / len(G) + np.finfo(np.float64).tiny
+            G[np.diag_indices(len(G))] += BITS_RIDGE * np.trace(G) / len(G)
             halves.append((half, np.linalg.pinv(G, hermitian=True).astype(np.float32)))
         return halves
 
@@ -280,10 +306,10 @@ def stacked(predictions, labels):
 # ---- the spaces of the proposals
 
 
-def agreed_rows(sample, weights, n_clusters):
-    """Rows in the space on which the weighted views agree (n, q) float32."""
-    count = min(DIRECTIONS_PER_CLUSTER * n_clusters, MOST_DIRECTIONS)
-    directions = agreed_space(sample.gram, sample.slices, weights / weights.max(), count, np.random.default_rng(0))
+def agreed_rows(sample, weights, count, exponent=AGREEMENT_EXPONENT):
+    """Rows in the space of `count` directions on which the weighted views agree (n, count) float32."""
+    weights, rng = weights / weights.max(), np.random.default_rng(0)
+    directions = agreed_space(sample.gram, sample.slices, weights, count, rng, exponent)
     return sum(Y @ T.astype(np.float32) for Y, T in zip(sample.white, directions, strict=True))
 
 
@@ -307,11 +333,9 @@ def landmark_graph(X, count, seed):
     nearest, D = np.empty((n, r), np.int32), np.empty((n, r), np.float32)
     step, sizes = 4096, squares(centers)
     for a in range(0, n, step):
-        distances = squared_distances(X[a : a + step], centers, sizes)
-        nearest[a : a + step] = np.argpartition(distances, r, axis=1)[:, :r]
-        D[a : a + step] = np.take_along_axis(distances, nearest[a : a + step], axis=1)
+        kernels.smallest(squared_distances(X[a : a + step], centers, sizes), nearest[a : a + step], D[a : a + step])
     width = 2 * np.sqrt(D[there]).mean(dtype=np.float64) ** 2 + np.finfo(np.float32).tiny
-    weights = np.exp((D.min(1, keepdims=True) - D) / np.float32(width))
+    weights = np.exp((D[:, :1] - D) / np.float32(width))
     weights /= weights.sum(1, keepdims=True)
     missing = np.ones(n, bool)
     missing[there] = False
@@ -325,11 +349,15 @@ def graph_labels(graphs, weights, n_clusters, n_init, seed, hints=None):
     """Spectral clustering of the rows of all graphs side by side, each times the root of its weight."""
     weights = np.asarray(weights) / np.sum(weights)
     Z = csr_array(hstack([np.float32(np.sqrt(w)) * Z for w, Z in zip(weights, graphs, strict=True)]))
-    U, values = left_vectors(Z, min(n_clusters + 1, min(Z.shape) - 1))
+    count = min(n_clusters + 1, min(Z.shape) - 1)
+    if count < 1 or not Z.nnz:
+        return np.zeros(Z.shape[0], np.int32)
+    U, values = left_vectors(Z, count)
     connected = len(values) > 1 and values[1] < 1 - 1e-4  # then the first vector is constant
     U = U[:, 1:] if connected else U[:, :n_clusters]
     rng = np.random.default_rng(seed)
-    return kmeans(on_the_sphere(U.astype(np.float32)), n_clusters, n_init, rng, 1, **(hints or {}))
+    max_iter = iterations(len(U), n_clusters)
+    return kmeans(on_the_sphere(U.astype(np.float32)), n_clusters, n_init, rng, 1, max_iter, **(hints or {}))
 
 
 def left_vectors(Z, count):
@@ -352,7 +380,7 @@ def left_vectors(Z, count):
 
 
 def fused_start(sample, whiteners, scales, labels, own, n_clusters, K, rng, n_threads=1):
-    """The Start for first labels of the sample's rows: one space that holds the views and the predicted clusters.
+    """The Fused space for first labels of the sample's rows: it holds the views and the predicted clusters.
 
     F = [√w_1 X_1 … √w_m X_m | S], where w_v are the weights of the views and S = Σ β_v Y_v M_v predicts the clusters by
     ridge regression; both parts have mean squared length 1. Its K principal directions, as projections (l + k, d) of
@@ -363,9 +391,7 @@ def fused_start(sample, whiteners, scales, labels, own, n_clusters, K, rng, n_th
     weights = sample.shares * (odds(own) if m > 1 else 1.0)
     weights = weights / weights.sum()
     beta = HeldOut(sample.white, rng, n_threads).bits(labels, n_clusters)[1]
-    T = np.zeros((n, n_clusters), np.float32)
-    T[np.arange(n), labels] = 1
-    T -= T.mean(0)
+    T = indicators(labels, n_clusters, rng)
     maps = [b * ridge_map(Y, T) for b, Y in zip(beta, sample.white, strict=True)]  # (p, c) each
     S = sum(Y @ M.astype(np.float32) for Y, M in zip(sample.white, maps, strict=True))
     size = np.sqrt(squares(S).mean(dtype=np.float64))
@@ -375,8 +401,8 @@ def fused_start(sample, whiteners, scales, labels, own, n_clusters, K, rng, n_th
     G = (F.T @ F).astype(np.float64) / n
     d = min(K, len(G))
     values, U = eigh(G, subset_by_index=(len(G) - d, len(G) - 1))
-    total = max(values.sum(), np.finfo(np.float64).tiny)
-    U = U[:, ::-1] * (FUSED_LENGTH / np.sqrt(total))
+    total = values.sum()
+    U = U[:, ::-1] * (FUSED_LENGTH / np.sqrt(total) if total > 0 else 1.0)
     edges = np.cumsum([0, *(part.shape[1] for part in parts)])
     blocks = [U[a:b] for a, b in pairwise(edges)]
     projections = [
@@ -385,13 +411,24 @@ def fused_start(sample, whiteners, scales, labels, own, n_clusters, K, rng, n_th
     ]
     some = F if n <= ROTATION_ROWS else F[np.sort(rng.choice(n, ROTATION_ROWS, replace=False))]
     R = best_rotation(some @ U.astype(np.float32), K, rng)
-    return Start(projections, labels, weights, R)
+    return Fused(projections, R, labels, weights)
+
+
+def indicators(labels, n_clusters, rng):
+    """Centered indicators of clusters (n, c) float32; with many clusters, a random projection of them (n, 128)."""
+    if n_clusters <= FEW_CLUSTERS:
+        places = np.eye(n_clusters, dtype=np.float32)
+    else:
+        places = rng.standard_normal((n_clusters, FEW_CLUSTERS), np.float32)
+    T = places[labels]
+    T -= T.mean(0)
+    return T
 
 
 def ridge_map(Y, T):
     """(p, c): the ridge regression of T on Y."""
     G = (Y.T @ Y).astype(np.float64)
-    G[np.diag_indices(len(G))] += BITS_RIDGE * np.trace(G) / len(G) + np.finfo(np.float64).tiny
+    G[np.diag_indices(len(G))] += BITS_RIDGE * np.trace(G) / len(G)
     return np.linalg.pinv(G, hermitian=True) @ (Y.T @ T)
 
 

@@ -1,5 +1,5 @@
-"""First pass over the training rows: which rows have which view, mean and variance of each column, and which views get
-a square root. Also checks that every row is usable."""
+"""First pass over the training rows: which rows have which view, mean and variance of each column, and how the values
+of each view are scaled. Also checks that every row is usable."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,8 @@ from bitmosaic.views import exact_dtype, forget_pages, read_rows
 ROWS_PER_BLOCK = 1024
 BYTES_PER_BLOCK = 16 * 2**20  # of raw features, for very wide views
 LARGEST = np.finfo(np.float32).max
-SPARSE = 0.5  # fraction of zeros from which rows of views without negative values get length 1
+SPARSE = 0.6  # mean / standard deviation of a column without negative values, below which values are mostly near zero
+ALIKE = 10  # largest standard deviation of a column / the median, up to which columns have the same unit
 SMALLEST_SPREAD = 1e-37  # of a column: the inverse of a smaller one overflows float32
 
 
@@ -34,7 +35,7 @@ class ViewFacts:
     mean: np.ndarray  # (d,) float64
     variance: np.ndarray  # (d,) float64
     resolution: float  # relative rounding error of a value
-    scaling: str  # "root", "unit" or "plain"
+    scaling: str  # "standard", "root", "unit" or "center"
 
     @property
     def constant(self):
@@ -73,23 +74,23 @@ class Moments:
         return float(np.median(np.abs(skewness))) if varied.any() else 0.0
 
 
-def scan(views, rows=None, n_threads=1, root=False, unit=False):
+def scan(views, rows=None, n_threads=1, scaling="auto"):
     """Statistics of every view, over some sorted `rows` or all of them. A row of NaN is a missing view.
 
-    With `root`, a view without negative values gets a square root if that makes its columns more symmetric. With
-    `unit`, its rows get length 1 if most of its values are zero. Its moments are then those of the scaled rows.
+    The moments are those of the scaled rows, before columns are divided by their standard deviations. With "auto", the
+    scaling of each view is chosen by :func:`best_scaling`.
     """
     facts = [
-        _scan_view(name, array, rows, n_threads, root, unit)
-        for name, array in zip(views.names, views.arrays, strict=True)
+        _scan_view(name, array, rows, n_threads, scaling) for name, array in zip(views.names, views.arrays, strict=True)
     ]
     check_images(views.names, ~np.array([f.present for f in facts]), rows, 0)
     return facts
 
 
-def _scan_view(name, array, rows, n_threads, root, unit):
+def _scan_view(name, array, rows, n_threads, scaling):
     n, width = (array.shape[0] if rows is None else len(rows)), array.shape[1]
     present = np.empty(n, bool)
+    kinds = ("standard", "root", "unit") if scaling == "auto" else (scaling,)
 
     def look(block):
         numbers = np.arange(block.start, block.stop) if rows is None else rows[block]
@@ -97,29 +98,41 @@ def _scan_view(name, array, rows, n_threads, root, unit):
         present[block] = check_rows(name, X, rows, block.start)
         if not present[block].all():
             X = X[present[block]]
-        no_negatives = X.min(initial=0) >= 0
-        found = {"plain": Moments(X)}
-        if root and no_negatives:
-            found["root"] = Moments(X, root=True)
-        if unit and no_negatives:
-            found["unit"] = Moments(scaled_rows(X, "unit"))
+        if scaling == "root" and X.min(initial=0) < 0:
+            raise InvalidDataError(f"scaling='root' needs values that are not negative; view {name!r} has some.")
+        no_negatives = scaling != "auto" or X.min(initial=0) >= 0
+        possible = kinds if no_negatives else ("standard",)
+        found = {kind: Moments(scaled_rows(X, kind), root=kind == "root") for kind in possible}
         forget_pages(array, numbers)
-        return found, np.count_nonzero(X)
+        return found
 
-    totals = {kind: Moments(np.empty((0, width))) for kind in ("plain", "root", "unit")}
-    n_nonzero = 0
-    for part, count in in_order(look, row_ranges(n, rows_per_block([width])), n_threads):
+    totals = {kind: Moments(np.empty((0, width))) for kind in kinds}
+    for part in in_order(look, row_ranges(n, rows_per_block([width])), n_threads):
         totals = {kind: total for kind, total in totals.items() if kind in part}
         for kind, total in totals.items():
             total.add(part[kind])
-        n_nonzero += count
-    scaling = "plain"
-    if "unit" in totals and n_nonzero < (1 - SPARSE) * present.sum() * width:
-        scaling = "unit"
-    elif "root" in totals and totals["root"].typical_skewness() < totals["plain"].typical_skewness():
-        scaling = "root"
-    resolution = float(np.finfo(exact_dtype(array)).eps)
-    return ViewFacts(present, totals[scaling].mean, totals[scaling].variance, resolution, scaling)
+    if scaling == "auto":
+        scaling = best_scaling(totals)
+    moments = totals["standard" if scaling == "center" and "center" not in totals else scaling]
+    return ViewFacts(present, moments.mean, moments.variance, float(np.finfo(exact_dtype(array)).eps), scaling)
+
+
+def best_scaling(moments):
+    """How to scale a view, from its moments: "standard", and "root" and "unit" if it has no negative values.
+
+    "unit" if values are mostly near zero, as in counts of words and activations of a network. "root" if square roots
+    are more symmetric, as of histograms. "center" if there are negative values and columns have about the same spread,
+    as in embeddings: their unit is the same, and directions with a larger spread matter more. Else "standard".
+    """
+    plain, root = moments["standard"], moments.get("root")
+    spread = np.sqrt(plain.variance[plain.variance > 0])
+    if not len(spread):
+        return "standard"
+    if root is None:
+        return "center" if spread.max() <= ALIKE * np.median(spread) else "standard"
+    if np.median(plain.mean[plain.variance > 0] / spread) < SPARSE:
+        return "unit"
+    return "root" if root.typical_skewness() < plain.typical_skewness() else "standard"
 
 
 def presence(views, rows=None, n_threads=1):

@@ -6,7 +6,6 @@ Z_v P_v over all rows, computed in the same pass as in every iteration.
 
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from scipy.linalg import eigh
@@ -14,7 +13,7 @@ from scipy.sparse.linalg import ArpackError, eigsh
 
 from bitmosaic.hamming import kernels
 from bitmosaic.io.threads import in_order, row_ranges
-from bitmosaic.solver.blocks import Blocks, side_by_side
+from bitmosaic.solver.blocks import side_by_side
 from bitmosaic.solver.embedding import squared_distances, squares
 
 # ---- k-means for the start: many seedings at once, so that one matrix product per block of rows serves all of them.
@@ -160,21 +159,14 @@ WHITENED = 200  # strongest directions kept per view
 RIDGE, RIDGE_ROWS = 0.1, 60  # of their mean eigenvalue: 60 / rows, at most 0.1
 DIRECTIONS_PER_CLUSTER, MOST_DIRECTIONS = 5, 128
 AGREEMENT_EXPONENT = 0.25  # 0: no weighting; larger values reduce the weight of weak agreement
-PLAIN_COLUMNS = 64  # columns to which wider views are projected for plain distances
-PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER = 2000, 10
 COPY_EXPONENT = 12  # similarity of 0.95 counts as half a copy, 0.8 as none
 USEFUL, LEAST_SHARE = 0.25, 0.01
-FEW_SEEDINGS, FEW_ROUNDS = 4, 10
-PAIRS = 2**20  # row-cluster distances computed at once
-APART = 0.4  # mean silhouette from which clusters count as well separated
 
 
 @dataclass(frozen=True)
 class Start:
-    projections: list[np.ndarray]  # (l, K) float32 for each view, or (l + k, d) if there is a rotation
+    projections: list[np.ndarray]  # (l, K) float32 for each view
     labels: np.ndarray | None = None  # (n,) of the sample's rows
-    shares: np.ndarray | None = None  # (m,) ω_v, None if all are 1
-    rotation: np.ndarray | None = None  # (d, K) float32; then the weights of the views are in the projections
 
 
 @dataclass(frozen=True)
@@ -232,27 +224,6 @@ def find_consensus(joint, views, n_rows, n_present, n_threads=1):
     return Consensus(gram, white, whiteners, view_shares(gram, white, n_rows))
 
 
-def consensus_start(blocks, rows, consensus, K, n_clusters, n_init, rng, guide=None):
-    """The space on which the views agree (MAXVAR generalized canonical correlation), and k-means on the angles in that
-    space.
-
-    `rows` (n,) are positions in `blocks`. If k-means on the plain views already finds well separated clusters, their
-    labels are used, and the directions are those that discriminate them: such views agree on everything, so agreement
-    carries no information. A `guide` for all rows of `blocks` gives labels to start from.
-    """
-    whiteners, shares = consensus.whiteners, consensus.shares
-    labels = separate_clusters(PlainViews(blocks, rng), rows, shares, n_clusters, n_init, rng, guide)
-    if labels is None:
-        count = min(DIRECTIONS_PER_CLUSTER * n_clusters, MOST_DIRECTIONS)
-        directions = agreed_directions(consensus.gram, consensus.views, whiteners, shares, count, rng)
-        Y = project(blocks, rows, directions)
-        labels = kmeans(on_the_sphere(Y), n_clusters, n_init, rng, blocks.n_threads, **kmeans_hints(guide, rows))
-    else:
-        directions = discriminating_directions(blocks, rows, whiteners, labels, n_clusters)
-    rotation = random_rotation(directions[0].shape[1], K, rng)
-    return Start([(T @ rotation).astype(np.float32) for T in directions], labels, shares)
-
-
 def kmeans_hints(guide, rows):
     """The guide for some rows, as arguments of `kmeans`."""
     return {} if guide is None else {"known": guide.known[rows], "held": guide.held[rows]}
@@ -288,12 +259,6 @@ def view_shares(gram, views, n_rows):
     return useful / copies.sum(1)
 
 
-def agreed_directions(gram, views, whiteners, shares, count, rng, exponent=AGREEMENT_EXPONENT):
-    """The directions T_v (l, k) of the embeddings that span the agreed space."""
-    found = agreed_space(gram, views, shares, count, rng, exponent)
-    return [W @ U for W, U in zip(whiteners, found, strict=True)]
-
-
 def agreed_space(gram, views, shares, count, rng, exponent=AGREEMENT_EXPONENT):
     """The directions (p, k) of each whitened view along which the views agree most, each weighted by its agreement.
 
@@ -305,123 +270,6 @@ def agreed_space(gram, views, shares, count, rng, exponent=AGREEMENT_EXPONENT):
     return [U[view] for view in views]
 
 
-def discriminating_directions(blocks, rows, whiteners, labels, n_clusters):
-    """The directions T_v (l, c) that predict the labels: ridge regression of cluster indicators on the whitened
-    views."""
-    shares = np.bincount(labels, minlength=n_clusters) / len(labels)
-    _, totals = blocks.run_some(partial(products_with_clusters, shares), rows, labels)
-    return [W @ (W.T @ total) / len(whiteners) for W, total in zip(whiteners, totals, strict=True)]
-
-
-def products_with_clusters(shares, Zs, labels):
-    """Z_vᵀ times the centered cluster indicators: (l, c) for each view."""
-    indicators = np.tile(-shares, (len(labels), 1))
-    indicators[np.arange(len(labels)), labels] += 1
-    return None, [Z.T @ indicators for Z in Zs]
-
-
-def project(blocks, rows, directions):
-    """Y = Σ_v Z_v T_v (n, k) float32 of some rows."""
-    return blocks.run_some(partial(project_block, [T.astype(np.float32) for T in directions]), rows)[0]
-
-
-def project_block(directions, Zs):
-    return sum(Z[:, : len(T)] @ T for Z, T in zip(Zs, directions, strict=True)), []
-
-
 def on_the_sphere(Y):
     """Rows scaled to length 1, so that only angles matter, as for codes."""
     return Y / np.maximum(np.linalg.norm(Y, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-
-
-# ---- well separated clusters
-
-
-class PlainViews:
-    """The normalized rows of every view. Wide views are randomly projected to 64 columns."""
-
-    def __init__(self, blocks: Blocks, rng):
-        self.blocks, self.n_threads = blocks, blocks.n_threads
-        self.maps = [random_projection(e.width, rng) for e in blocks.embeddings]
-
-    def __call__(self, rows):
-        """Rows at some sorted positions: a list of (n, ≤ 64) float32, NaN where missing."""
-        self.blocks.prefetch(rows)
-        return list(in_order(lambda v: self.view(v, rows), range(len(self.maps)), self.n_threads))
-
-    def view(self, v, rows):
-        embedding, R, parts = self.blocks.embeddings[v], self.maps[v], []
-        for some in row_ranges(len(rows), self.blocks.step):
-            X, missing = embedding.normalize(*self.blocks.raw(v, rows[some]))
-            parts.append(X if R is None else X @ R)
-            parts[-1][missing] = np.nan
-            self.blocks.forget_pages(rows[some], [v])
-        return np.concatenate(parts)
-
-
-def random_projection(width, rng):
-    """(width, 64) float32, or None if the view has at most 64 columns."""
-    return rng.standard_normal((width, PLAIN_COLUMNS)).astype(np.float32) if width > PLAIN_COLUMNS else None
-
-
-def balanced(plain, shares):
-    """Factors that scale the views to the same mean square, times their shares."""
-    there = [X[~np.isnan(X[:, 0])] for X in plain]
-    sizes = [squares(X).mean(dtype=np.float64) if len(X) else 0.0 for X in there]
-    return [
-        np.float32(np.sqrt(share / size)) if size > 0 else np.float32(1)
-        for share, size in zip(shares, sizes, strict=True)
-    ]
-
-
-def plain_sample(n_clusters, n_rows):
-    """Number of rows, out of `n_rows`, that decide whether clusters are well separated."""
-    return min(n_rows, max(PLAIN_ROWS, PLAIN_ROWS_PER_CLUSTER * n_clusters))
-
-
-def separate_clusters(plain_views, rows, shares, n_clusters, n_init, rng, guide=None):
-    """Labels (n,) of the rows by k-means on the plain views if the clusters are well separated, else None.
-
-    The criterion is the simplified silhouette: the mean of (b - a)/max(a, b), a and b the distances to the own and to
-    the second nearest mean. It must be at least `APART` on average over the views. Rows that lack a view are left out.
-    A few rough fits are tried first; if their silhouette is far below the threshold, more fits would not help.
-    """
-    wanted = plain_sample(n_clusters, len(rows))
-    some = rows if len(rows) == wanted else np.sort(rng.choice(rows, wanted, replace=False))
-    plain = plain_views(some)
-    complete = np.all([~np.isnan(X[:, 0]) for X in plain], axis=0)
-    if not 1 < n_clusters < complete.sum():
-        return None
-    scales = balanced(plain, shares)
-    plain = [scale * X[complete] for scale, X in zip(scales, plain, strict=True)]
-    for fits, rounds, enough in ((min(n_init, FEW_SEEDINGS), FEW_ROUNDS, 0.5 * APART), (n_init, ITER, APART)):
-        hints = kmeans_hints(guide, some[complete])
-        found = kmeans(np.hstack(plain), n_clusters, fits, rng, plain_views.n_threads, rounds, **hints)
-        if len(np.unique(found)) < n_clusters:
-            return None
-        means = [np.stack([X[found == j].mean(0) for j in range(n_clusters)]) for X in plain]
-        apart = [silhouette(X, C, found) for X, C in zip(plain, means, strict=True)]
-        if np.average(apart, weights=shares) < enough:
-            return None
-    labels = np.empty(len(rows), np.int64)
-    plain_views.blocks.prefetch(rows)
-    for block in row_ranges(len(rows), max(64, PAIRS // n_clusters)):
-        distances = np.zeros((block.stop - block.start, n_clusters), np.float32)
-        for v, (scale, C) in enumerate(zip(scales, means, strict=True)):
-            distances += np.nan_to_num(squared_distances(scale * plain_views.view(v, rows[block]), C))
-        labels[block] = distances.argmin(1)
-    return labels if guide is None else np.where(guide.held[rows] >= 0, guide.held[rows], labels)
-
-
-def silhouette(X, means, labels):
-    """Mean simplified silhouette of the rows."""
-    total = 0.0
-    for block in row_ranges(len(X), max(64, PAIRS // len(means))):
-        distances = squared_distances(X[block], means)
-        own_place = np.arange(len(distances)), labels[block]
-        own = np.sqrt(distances[own_place])
-        distances[own_place] = np.inf
-        second = np.sqrt(distances.min(1))
-        larger = np.maximum(own, second)
-        total += ((second - own) / np.where(larger > 0, larger, 1)).sum(dtype=np.float64)
-    return total / len(X)

@@ -2,7 +2,7 @@
 
 Rows are samples. Z_v (N, l) embeddings · G_v = Z_vᵀZ_v (l, l) · B (N, K) codes in ±1 · P_v (l, K) projections ·
 Q (c, K) centroids in ±1 · S (c, K) sums of the codes of each cluster · d (K,) bit weights ·
-ω_v share of a view, 1 in the paper · w_v = ω_v α_v^r · N/N_v.
+w_v = α_v^r · N/N_v.
 The pass over the data is in `loop.py`: it only ever needs Z_vᵀB, so every step here is small.
 """
 
@@ -146,12 +146,12 @@ def view_loss(n_present, K, P, ZtB, cost):
     return n_present * K - 2 * np.einsum("ij,ij->", P, ZtB) + cost
 
 
-def view_weights(losses, exponent, lowest, shares=1.0):
-    """α_v = h_v^{1/(1-r)} / Σ ω_v h_v^{1/(1-r)}, the minimum of Σ ω_v α_v^r h_v where Σ ω_v α_v = 1    [eq. 28]
+def view_weights(losses, exponent, lowest):
+    """α_v = h_v^{1/(1-r)} / Σ h_v^{1/(1-r)}, the minimum of Σ α_v^r h_v where Σ α_v = 1    [eq. 28]
 
     A loss below `lowest` counts as `lowest`: the variance reward can make it negative, and a perfect fit would
     otherwise take all the weight.
     """
     h = np.maximum(losses, lowest)
     alpha = (h / h.min()) ** (1 / (1 - exponent))
-    return alpha / (shares * alpha).sum()
+    return alpha / alpha.sum()

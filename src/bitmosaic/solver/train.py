@@ -18,16 +18,16 @@ from bitmosaic.solver.loop import NO_CHECKPOINT, Settings, encode, learn
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
 from bitmosaic.solver.n_clusters import ClusterCounts, estimate_n_clusters, most_clusters
-from bitmosaic.solver.proposals import FEW_CLUSTERS, proposals_bytes, proposals_start
+from bitmosaic.solver.proposals import FEW_CLUSTERS, proposals_start
 from bitmosaic.solver.scan import SMALLEST_SPREAD, rows_per_block
-from bitmosaic.solver.start import Guide, consensus_start, find_consensus, rotation_start
+from bitmosaic.solver.start import Guide, Start, find_consensus, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
 from bitmosaic.views import exact_dtype, read_rows
 
 PROBES = 2048  # rows that determine the kernel width
 REACH = 0.99  # fraction of the probes with an anchor within the kernel width
-ROWS_PER_ANCHOR = 5  # at least, for the consensus start
-START_ROWS, START_ROWS_PER_CLUSTER = 20_000, 50  # rows for the k-means of the start
+ROWS_PER_ANCHOR = 5  # at least, for the start from proposals
+START_ROWS, START_ROWS_PER_CLUSTER = 20_000, 50  # rows from which first clusters are proposed
 AUTO_COUPLING = 0.15  # fraction of the total vote of the views
 PAPER_COUPLING = 1e-5
 FEW_ROWS, DRAWS_OF_FEW_ROWS = 5000, 3
@@ -44,11 +44,10 @@ class Options:
     n_anchors: int
     shared_ratio: float
     same_anchors: bool
-    root: bool
-    standardize: bool
+    scaling: str  # "auto", "standard", "root", "unit" or "center"
     n_components: int | None  # None: views are not reduced
     kernel_width: float
-    start: str  # "rotation", "consensus" or "proposals"
+    start: str  # "proposals" or "rotation"
     norm: str  # "l21" or "frobenius"
     joint: bool
     ridge: float
@@ -95,13 +94,16 @@ def _train(data, o, rng, report, checkpoint, rules, known):
     n, n_views = data.n_rows, len(data.names)
     needs = memory_needs(data.widths, o, data.n_here, rules)
     n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
+    keep_fused = needs.fused <= cache_bytes
+    if keep_fused:
+        cache_bytes -= needs.fused
 
     report(f"scanning {o.n_train} of {n} rows of {n_views} views")
     rows = training_rows(n, o.n_train, rules, rng)
     train_rules = None if rules is None else rules.subset(rows)
     guide = make_guide(train_rules, None if known is None else known[rows], len(rows))
     sample = data.sample(rows)
-    facts = sample.scan(rows, n_threads, o.root, unit=o.start == "proposals" and o.standardize)
+    facts = sample.scan(rows, n_threads, o.scaling)
     present = np.array([f.present for f in facts])  # (m, n_train)
     n_present = present.sum(1)
     for name, count in zip(data.names, n_present, strict=True):
@@ -118,8 +120,8 @@ def _train(data, o, rng, report, checkpoint, rules, known):
     warn_if_unlinked(present)
     warn_if_silent(data.names, facts, len(rows))
 
-    def embedded():
-        """Anchors, and blocks of the training rows with these anchors."""
+    def embedded(linear=o.start == "proposals"):
+        """Draw anchors, and embed the training rows with them. `linear` is explained in `fit_embedding`."""
         anchors = choose_anchors(present, o, rng)  # positions in `rows`, for each view
         probes = np.sort(rng.choice(len(rows), min(len(rows), PROBES), replace=False))
         draw = int(rng.integers(2**31))  # one seed for all views: a copy of a view must get the same components
@@ -128,33 +130,29 @@ def _train(data, o, rng, report, checkpoint, rules, known):
 
         def one_embedding(v):
             of_view = probes[present[v, probes]]
-            return _embedding(arrays[v], facts[v], rows, basis[v], anchors[v], of_view, o, n_views > 1, draw)
+            return _embedding(arrays[v], facts[v], rows, basis[v], anchors[v], of_view, o, n_views > 1, draw, linear)
 
         widest_first = np.argsort(data.widths)[::-1]
         found = dict(zip(widest_first, in_order(one_embedding, widest_first, n_threads), strict=True))
         embeddings = [found[v] for v in range(n_views)]
-        return anchors, sample.blocks(
-            embeddings, rows, chunk_size=o.chunk_size, cache_bytes=cache_bytes, n_threads=n_threads
-        )
+        blocks = sample.blocks(embeddings, rows, chunk_size=o.chunk_size, cache_bytes=cache_bytes, n_threads=n_threads)
+        return anchors, blocks
 
-    anchors, blocks = embedded()
+    def agreement(blocks):
+        joint, slices = blocks.joint_gram()
+        return find_consensus(joint, slices, len(rows), n_present, n_threads)
+
+    start_rows = np.sort(rng.choice(len(rows), needs.n_start, replace=False))
+    counts = consensus = None
+    anchors, blocks = embedded(linear=o.start == "proposals" or o.n_clusters is None)
     report(
         f"embedding {len(rows)} training rows with {len(anchors[0])} anchors; "
         f"{blocks.n_cached} of {len(blocks)} blocks stay in memory"
     )
     blocks.center(n_present)
-
-    start_rows = np.sort(rng.choice(len(rows), needs.n_start, replace=False))
-    counts = None
-    if o.start != "rotation" or o.n_clusters is None:
-        joint, slices = blocks.joint_gram()
-        grams = [joint[view, view].copy() for view in slices]
-        consensus = find_consensus(joint, slices, len(rows), n_present, n_threads)
-        del joint
-    else:
-        grams = blocks.grams()
     if o.n_clusters is None:
         report("estimating the number of clusters")
+        consensus = agreement(blocks)
         counts = estimate_n_clusters(blocks, start_rows, consensus, rng)
         o = replace(o, n_clusters=counts.chosen)
 
@@ -164,24 +162,25 @@ def _train(data, o, rng, report, checkpoint, rules, known):
 
         def draws():
             """Blocks and consensus of several draws of anchors."""
-            yield blocks, consensus
+            yield blocks, consensus or agreement(blocks)
             for _ in range(1, n_draws(o, len(rows))):
                 other = embedded()[1]
                 other.center(n_present)
-                joint, slices = other.joint_gram()
-                yield other, find_consensus(joint, slices, len(rows), n_present, n_threads)
+                yield other, agreement(other)
 
         found = proposals_start(draws(), start_rows, o, rng, guide)
-        learning, n_learned = FusedBlocks(blocks, found.projections), np.array([len(rows)])
-        grams, start = learning.grams(), replace(found, projections=[found.rotation], shares=None)
-    elif o.start == "consensus":
-        n_init = o.n_init if known is None else 1
-        start = consensus_start(blocks, start_rows, consensus, o.n_bits, o.n_clusters, n_init, rng, guide)
-        del consensus
+        learning = FusedBlocks(blocks, found.projections, keep_fused and blocks.is_local)
+        n_learned = np.array([len(rows)])
+        start = Start([found.rotation], found.labels)
+        grams = learning.grams()
     else:
+        if counts:  # the blocks were made for counting
+            anchors, learning = embedded()
+            learning.center(n_present)
+        grams = learning.grams()
         start = rotation_start(grams, o.n_bits, rng)
 
-    settings = loop_settings(o, len(rows), anchors, start.shares)
+    settings = loop_settings(o, len(rows), anchors)
 
     def progress(iteration, objective, flips):
         if flips is None:
@@ -197,8 +196,9 @@ def _train(data, o, rng, report, checkpoint, rules, known):
     report(f"encoding {n} rows")
     Ps, weights, view_weights = learned.Ps, learned.weights, learned.view_weights
     if o.start == "proposals":
-        Ps, weights, view_weights = [P @ Ps[0] for P in found.projections], np.ones(n_views), found.shares
+        Ps, weights, view_weights = [P @ Ps[0] for P in found.projections], np.ones(n_views), found.view_weights
     projections = [P.astype(np.float32) for P in Ps]
+    blocks = blocks if o.start == "proposals" else learning
     embeddings = blocks.embeddings
     if len(rows) < n or sample is not data:  # the cached blocks cannot be reused
         blocks = data.blocks(embeddings, chunk_size=o.chunk_size, n_threads=n_threads)
@@ -255,11 +255,18 @@ def memory_needs(widths, o, n_rows, rules=None):
     n_start = min(o.n_train, max(START_ROWS, START_ROWS_PER_CLUSTER * n_clusters))
     more = n_rows if n_rows > o.n_train else 0
     others = 0 if rules is None else rules.n_bytes
-    if o.start == "proposals":
-        columns = [min(d, o.n_components or d) for d in widths]
-        others += proposals_bytes(n_start, columns, n_anchors, n_clusters, o.n_threads)
-        n_anchors += max(columns)  # the embeddings have these columns as well
-    return Needs(tuple(widths), o.n_components, n_anchors, o.n_bits, n_clusters, n_start, o.n_train, more, others)
+    return Needs(
+        tuple(widths),
+        o.n_components,
+        n_anchors,
+        o.n_bits,
+        n_clusters,
+        n_start,
+        o.n_train,
+        more,
+        others,
+        proposals=o.start == "proposals",
+    )
 
 
 def choose_anchors(present, o, rng):
@@ -313,11 +320,11 @@ def basis_positions(present, width, o):
     return there[np.linspace(0, len(there) - 1, basis_rows(o.n_components, len(there))).astype(int)]
 
 
-def _embedding(array, facts, rows, basis, anchors, probes, o, damped, draw):
+def _embedding(array, facts, rows, basis, anchors, probes, o, damped, draw, linear):
     """The embedding of one view, not yet centered. A view with rows for a `basis` is reduced, and `damped`."""
     constant = facts.constant
     spread = np.where(constant, 0, facts.variance)
-    if o.standardize and facts.scaling != "unit":
+    if facts.scaling in ("standard", "root"):
         factor = np.where(constant, 0, 1 / np.sqrt(np.where(constant, 1, spread)))
     else:
         size = np.sqrt(spread.sum())  # the mean norm of a row becomes 1; γ scales with it, so only rounding changes
@@ -343,20 +350,18 @@ def _embedding(array, facts, rows, basis, anchors, probes, o, damped, draw):
         ((X, is_anchor[block]) for X, block in blocks(probes)),
         o.kernel_width,
         None if o.start == "rotation" else REACH,
-        linear=o.start == "proposals",
+        linear=linear,
     )
 
 
-def loop_settings(o, n, anchors, shares):
+def loop_settings(o, n, anchors):
     """The settings in the symbols of the paper, for `n` training rows."""
     m = len(anchors)
     same_images = all(np.array_equal(a, anchors[0]) for a in anchors)
     norm = make_norm(o.norm, o.n_bits)
     coupling, rotate = o.coupling, o.start == "proposals"
-    if coupling is None and rotate:
+    if coupling is None and rotate:  # λ3·d is a fixed fraction of the largest total vote
         coupling = AUTO_COUPLING / typical_bit_weight(o.norm, n)
-    elif coupling is None and o.start == "consensus":  # λ3·d is a fixed fraction of the largest total vote
-        coupling = AUTO_COUPLING * shares.sum() ** (1 - o.view_exponent) / typical_bit_weight(o.norm, n)
     elif coupling is None:
         coupling = PAPER_COUPLING
     return Settings(

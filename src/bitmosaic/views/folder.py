@@ -4,7 +4,8 @@
 manifest.json      format, number of rows, and the views with shapes and types; written last
 labels.npy         true labels, if known
 paths.jsonl        one JSON string per line: the path of each sample, if known
-digests.npy        (n, 16) uint8, the content hash of each image, if the views were extracted from images
+digests.npy        (n, 16) uint8, the content hash of each image, if the views were extracted from images. The name is
+                   that of version 0.1.0: it is also in manifests and reserved as a view name
 extraction.json    how the views were extracted, if they were: source, extractors and image size
 
 A folder of .npy files without a manifest is a views folder, too.
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError
-from bitmosaic.io.read import load_npy, open_npy, read_json, read_lines
+from bitmosaic.io.read import load_npy, open_npy, read_json
 from bitmosaic.views.views import Views
 
 MANIFEST, LABELS, PATHS, DIGESTS = "manifest.json", "labels.npy", "paths.jsonl", "digests.npy"
@@ -30,7 +31,6 @@ _AGAIN = (  # the folder may be inside a run
 )
 RECIPE = "extraction.json"
 FORMAT, VERSION = "bitmosaic-views", 1
-_LONGEST_PATH = 2**20  # bytes of a line
 _PLAIN_NAME = re.compile(r"[\w-](?:[\w .-]*[\w-])?")  # no separators, no leading dot, no trailing dot or space
 
 
@@ -84,8 +84,6 @@ def open_matrix(path: Path) -> np.memmap:
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = read_json(path)
-    except FileFormatError:
-        raise
     except (ValueError, OSError) as error:
         raise FileFormatError(f"{path} is not a whole JSON file ({error}). Extract the views again.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -136,11 +134,12 @@ def read_content_hashes(folder: Path) -> np.ndarray | None:
 
 def _read_paths(path: Path) -> tuple[str, ...]:
     try:
-        paths = tuple(json.loads(line) for line in read_lines(path, _LONGEST_PATH))
+        with path.open("rb") as file:
+            paths = tuple(map(json.loads, file))
         if all(isinstance(item, str) for item in paths):
             return paths
         raise ValueError("some lines hold other values")
-    except (ValueError, OSError, RecursionError) as error:
+    except (ValueError, OSError) as error:
         raise FileFormatError(f"{path} must hold one JSON string per line ({error}). Write it again.") from error
 
 

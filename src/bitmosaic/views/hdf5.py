@@ -16,25 +16,14 @@ def items_inside(group: Any) -> Iterator[tuple[str, Any]]:
     for name in group:
         item = group.get(name)
         if item is not None:
-            if item.file.filename != group.file.filename:
-                raise _elsewhere(group.file.filename, name)
             yield name, checked(item)
 
 
 def checked(item: Any) -> Any:
-    """The item unchanged. A dataset must be stored in this file, in chunks that fit into memory."""
-    if is_dataset(item):
-        if item.is_virtual or item.external:
-            raise _elsewhere(item.file.filename, item.name)
-        if item.chunks:  # HDF5 reads whole chunks
-            refuse_larger_than_memory(item.file.filename, math.prod(item.chunks) * item.dtype.itemsize)
+    """The item unchanged. The chunks of a dataset must fit into memory, because HDF5 reads them whole."""
+    if is_dataset(item) and item.chunks:
+        refuse_larger_than_memory(item.file.filename, math.prod(item.chunks) * item.dtype.itemsize)
     return item
-
-
-def _elsewhere(path: str, name: str) -> FileFormatError:
-    return FileFormatError(
-        f"{path}: the values of {name!r} are in another file, and only this file is read. Copy the values into it."
-    )
 
 
 def read_whole(dataset: Any) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError, ViewMismatchError
-from bitmosaic.io.read import refuse_larger_than_memory, text_array
+from bitmosaic.io.read import refuse_larger_than_memory
 from bitmosaic.views.hdf5 import checked, items_inside, open_h5, read_whole
 from bitmosaic.views.views import LABEL_NAMES, H5Rows, Rows, Views, as_labels, is_dataset, is_numeric
 
@@ -31,7 +31,7 @@ def read_mat(path: Path) -> Views:
     import h5py
 
     variables = _load_hdf5(path) if h5py.is_hdf5(path) else _load_plain(path)
-    labels = _find_labels(path, variables)
+    labels = _find_labels(variables)
     names, cells = _find_views(path, variables)
     arrays = _upright(path, cells, None if labels is None else len(labels))
     return Views(names, tuple(arrays), labels)
@@ -63,13 +63,13 @@ def _find_views(path: Path, variables: dict[str, Variable]) -> tuple[tuple[str, 
     )
 
 
-def _find_labels(path: Path, variables: dict[str, Variable]) -> np.ndarray | None:
+def _find_labels(variables: dict[str, Variable]) -> np.ndarray | None:
     for lower in LABEL_NAMES:
         for name, value in variables.items():
             if name.lower() != lower:
                 continue
             if isinstance(value, list) and len(value) > 1 and all(_is_text(cell) for cell in value):
-                return text_array(path, ["".join(cell) for cell in value])
+                return np.array(["".join(cell) for cell in value])
             if isinstance(value, list) and value:
                 value = value[0]  # the cell repeats the labels for each view
             if _is_matrix(value) and 1 in value.shape:

@@ -18,7 +18,7 @@ from bitmosaic.errors import (
     MissingFileError,
     ViewMismatchError,
 )
-from bitmosaic.io.read import load_npz, refuse_irregular, text_array
+from bitmosaic.io.read import load_npz
 from bitmosaic.views.folder import open_matrix, read_folder
 from bitmosaic.views.hdf5 import items_inside, open_h5, read_whole
 from bitmosaic.views.mat import read_mat
@@ -154,8 +154,6 @@ def read_views(path: str | os.PathLike[str], *, bare: bool = False) -> Views:
             "Save them with numpy.save, or with bitmosaic's write_views."
         )
     try:
-        if not is_folder:
-            refuse_irregular(path)
         views = reader(path)
         return replace(views, labels=None, paths=None) if bare else views
     except ViewMismatchError:
@@ -216,12 +214,6 @@ def _small(name: str, dataset: Any) -> Any:
     return read_whole(dataset)
 
 
-def _labels(path: Path, values: np.ndarray) -> np.ndarray:
-    if values.dtype.kind == "O" and all(isinstance(value, str) for value in values.flat):
-        return text_array(path, list(values.flat))
-    return values
-
-
 def _as_views(path: Path, found: dict[str, Any]) -> Views:
     """Views, labels and paths from the named arrays of one file."""
     views: dict[str, Rows] = {}
@@ -229,7 +221,7 @@ def _as_views(path: Path, found: dict[str, Any]) -> Views:
     for name, array in found.items():
         is_vector = len(array.shape) == 1 or (len(array.shape) == 2 and 1 in array.shape)
         if is_label_name(name) and is_vector and labels is None:
-            labels = _labels(path, array[:])
+            labels = array[:]
         elif is_path_name(name) and is_vector and array.dtype.kind in "USO":
             paths = tuple(os.fsdecode(p) if isinstance(p, bytes) else str(p) for p in np.ravel(array))
         elif len(array.shape) == 2 and is_numeric(array.dtype):

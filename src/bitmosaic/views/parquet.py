@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.errors import FileFormatError
-from bitmosaic.io.read import refuse_larger_than_memory, text_array
+from bitmosaic.io.read import refuse_larger_than_memory
 from bitmosaic.views.views import Views, is_label_name, is_path_name, positions, runs
 
 _NUMBERED = re.compile(r"(?:(.*)[_.])?(\d+)")  # hog_0, hog.0, 0
@@ -124,8 +124,6 @@ def read_parquet(path: Path) -> Views:
     """Every column of lists is a view. If there are none, the columns hog_0, hog_1, … are the view hog."""
     file = ParquetFile(path)
     names = file.schema.names
-    if len(set(names)) < len(names):
-        raise FileFormatError(f"{path}: columns must have different names; got {', '.join(names)}. Rename them.")
     types = {name: _type(file, name) for name in names}
     lists = [name for name in names if _is_list(types[name]) and _is_number(types[name].value_type)]
     label_column = next((name for name in names if is_label_name(name) and not _is_list(types[name])), None)
@@ -163,7 +161,7 @@ def _labels(file: ParquetFile, name: str) -> np.ndarray:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if _is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return text_array(file.path, file.texts(name))
+        return np.array(file.texts(name))
     if not _is_number(kind):
         raise FileFormatError(
             f"{file.path}: labels must be whole numbers or strings; column {name!r} holds {kind}. "

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bitmosaic.errors import DataTypeError, FileFormatError, InvalidDataError, ViewMismatchError
-from bitmosaic.io.read import array_of
+from bitmosaic.errors import FileFormatError, InvalidDataError, ViewMismatchError
 
 # Names of labels and paths in files. Upper and lower case are equal.
 LABEL_NAMES = ("labels", "label", "truelabel", "truth", "gt", "gnd", "y")
@@ -42,7 +41,7 @@ class Views:
     columns: tuple[tuple[str, ...] | None, ...] | None = None  # column names of each view, where known
 
     def __post_init__(self) -> None:
-        names, arrays = _listed(self.names, "names"), _listed(self.arrays, "arrays")
+        names, arrays = tuple(self.names), tuple(self.arrays)
         _check_names(names, len(arrays))
         arrays = tuple(_checked(array, name) for name, array in zip(names, arrays, strict=True))
         sizes = [array.shape[0] for array in arrays]
@@ -52,7 +51,7 @@ class Views:
                 "Did one extractor skip unreadable images? See skipped.csv in the views folder."
             )
         labels = None if self.labels is None else as_labels(self.labels)
-        paths = None if self.paths is None else _listed(self.paths, "paths")
+        paths = None if self.paths is None else tuple(self.paths)
         for what, values in (("label", labels), ("path", paths)):
             if values is not None and len(values) != sizes[0]:
                 raise ViewMismatchError(
@@ -128,7 +127,7 @@ def is_numeric(dtype: np.dtype) -> bool:
 
 def as_labels(values: Any) -> np.ndarray:
     """True classes as an (n,) array of integers or strings. Accepts shapes (n, 1) and (1, n), and integral floats."""
-    labels = array_of(values, "Labels must be one value for each row, a vector")
+    labels = np.asarray(values)
     if labels.size != max(labels.shape, default=0):
         raise InvalidDataError(f"Labels must be one value for each row, a vector; got shape {labels.shape}.")
     labels = labels.reshape(-1)
@@ -144,8 +143,6 @@ def as_labels(values: Any) -> np.ndarray:
     if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
         return labels.astype(str)
     if labels.dtype.kind == "O" and all(isinstance(label, int | np.integer) for label in labels):
-        if not all(-(2**63) <= label < 2**63 for label in labels):
-            raise InvalidDataError("Labels that are numbers must fit into 64 bits; got larger ones. Pass them as text.")
         return labels.astype(np.int64)
     if labels.dtype.kind not in "iuU":
         raise InvalidDataError(
@@ -153,13 +150,6 @@ def as_labels(values: Any) -> np.ndarray:
             f"{labels[:3].tolist()}. Number the classes, or leave the labels out."
         )
     return labels.astype(labels.dtype.newbyteorder("="), copy=False)  # pyarrow reads native byte order only
-
-
-def _listed(values: Any, what: str) -> tuple[Any, ...]:
-    try:
-        return tuple(values)
-    except TypeError as error:
-        raise DataTypeError(f"The {what} of views must be a list or tuple; got a {type(values).__name__}.") from error
 
 
 def _check_names(names: tuple[str, ...], n_arrays: int) -> None:

@@ -91,7 +91,7 @@ def test_labels_do_not_depend_on_chunks(client, cuts, least_blocks):
         (True, {"train_size": 0.5}),  # too many rows for this machine, but not all
         (True, {"start": "rotation", "train_size": 1.0, "norm": "frobenius"}),
         (False, {"joint": False, "memory_limit": "80MB", "chunk_size": 100, "n_threads": 2}),
-        (False, {"preset": "fast", "anchors": "per_view", "standardize": False, "n_components": 8}),
+        (False, {"preset": "fast", "anchors": "per_view", "scaling": "center", "n_components": 8}),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else STAYING_IDS[value],
 )

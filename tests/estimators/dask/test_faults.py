@@ -65,10 +65,17 @@ def deaths(client, folder, **steps):
     assert sorted(path.name for path in folder.iterdir()) == sorted(steps)
 
 
-@pytest.fixture
-def cluster_to_kill():
+@pytest.fixture(scope="module")
+def cluster_of_victims():
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def cluster_to_kill(cluster_of_victims):
+    """One cluster for all deaths: dead workers are restarted."""
+    cluster_of_victims.wait_for_workers(2, timeout=60)
+    return cluster_of_victims
 
 
 @pytest.fixture(autouse=True)
@@ -88,27 +95,17 @@ def local():
 
 
 def test_labels_are_the_same_when_a_worker_dies_in_each_phase(cluster_to_kill, local, tmp_path):
-    phases = {"all": 1, "code": 2}  # each death costs the start of a process
+    phases = {"all": 1, "on": 2}  # each death costs the start of a process
     with Client(cluster_to_kill) as client, deaths(client, tmp_path, **phases):
         assert_same_fit(HSIC(**SMALL).fit(as_dask(FAINT)), local)
 
 
-def test_a_fit_continues_without_a_worker_that_is_not_restarted(cluster_to_kill, local, tmp_path):
-    for nanny in cluster_to_kill.workers.values():
-        nanny.close_gracefully("a test")  # the nanny does not restart the worker
-    with Client(cluster_to_kill) as client:
-        with deaths(client, tmp_path, assign=3):
-            model = HSIC(**SMALL).fit(as_dask(FAINT))
-        assert len(client.scheduler_info()["workers"]) == 1
-        assert_same_fit(model, local)
-
-
 def test_the_error_of_dead_workers_has_the_rows(cluster_to_kill, tmp_path):
-    def allow_no_failures(dask_scheduler):
-        dask_scheduler.allowed_failures = 0
+    def allow(number, dask_scheduler):
+        dask_scheduler.allowed_failures = number
 
     with Client(cluster_to_kill) as client:
-        client.run_on_scheduler(allow_no_failures)
+        client.run_on_scheduler(allow, 0)
         with (
             deaths(client, tmp_path, all=1),
             pytest.raises(ClusterError, match="workers died while computing the block of rows ") as e,
@@ -116,6 +113,18 @@ def test_the_error_of_dead_workers_has_the_rows(cluster_to_kill, tmp_path):
             HSIC(**SMALL).fit(as_dask(FAINT))
         assert "Make the chunks of the arrays smaller" in str(e.value)
         assert_nothing_left(client)
+        client.run_on_scheduler(allow, 3)  # the default
+
+
+def test_a_fit_continues_without_a_worker_that_is_not_restarted(cluster_to_kill, local, tmp_path):
+    """The last test of this cluster."""
+    for nanny in cluster_to_kill.workers.values():
+        nanny.close_gracefully("a test")  # the nanny does not restart the worker
+    with Client(cluster_to_kill) as client:
+        with deaths(client, tmp_path, assign=3):
+            model = HSIC(**SMALL).fit(as_dask(FAINT))
+        assert len(client.scheduler_info()["workers"]) == 1
+        assert_same_fit(model, local)
 
 
 # ---- interrupted and failed fits

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bitmosaic.errors import BitmosaicError, MissingFileError, ParameterError
-from bitmosaic.estimators.dask.views import dask_views
+from bitmosaic.estimators.dask import dask_views
 from bitmosaic.views import write_views
 
 N = 10_000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bitmosaic.estimators.dask.clustering import farthest_of_all, farthest_part
 from bitmosaic.estimators.dask.parts import Column, Parts, by_worker
 from bitmosaic.estimators.dask.rows import culled
-from bitmosaic.hamming.pruning import Assignment
+from bitmosaic.hamming.codes import Assignment
 from bitmosaic.solver.blocks import Sums
 from bitmosaic.solver.clustering import farthest_distinct
 

@@ -13,7 +13,7 @@ from bitmosaic.estimators.binary_kmeans import as_bytes
 from bitmosaic.estimators.dask import clustering
 from bitmosaic.estimators.dask.clustering import ClusterBlocks, ClusterProblem
 from bitmosaic.estimators.dask.data import code_column
-from bitmosaic.hamming.pruning import Assignment
+from bitmosaic.hamming.codes import Assignment
 from bitmosaic.solver.blocks import Sums
 from bitmosaic.solver.steps import Frobenius
 

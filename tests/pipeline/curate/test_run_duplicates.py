@@ -26,7 +26,7 @@ def clustered(folder, out):
     return pipeline.cluster(folder, out, 2, views=("hog", "ch"))
 
 
-@pytest.mark.parametrize("way", ["pictures", "both"])
+@pytest.mark.parametrize("way", ["images", "both"])
 def test_copies_are_grouped_with_the_largest_first(run, way):
     found = find_duplicates(run, way=way)
     assert (found.way, found.radius) == (way, 12)
@@ -79,7 +79,7 @@ def test_only_the_perceptual_hashes_are_written(run, images, monkeypatch):
     before, sources = files_of(run.folder), files_of(images)
     first = find_duplicates(run)
     after = files_of(run.folder)
-    assert {str(path) for path in after.keys() - before.keys()} == {"fingerprints.npz"}
+    assert {str(path) for path in after.keys() - before.keys()} == {"perceptual_hashes.npz"}
     assert all(after[path] == content for path, content in before.items())
     assert files_of(images) == sources
     monkeypatch.setattr(module, "perceptual_hash", None)  # the stored hashes are used
@@ -89,7 +89,7 @@ def test_only_the_perceptual_hashes_are_written(run, images, monkeypatch):
 def test_damaged_perceptual_hashes_are_computed_again(run):
     expected = find_duplicates(run)
     for damage in (b"", b"PK\x03\x04 not a zip"):
-        (run.folder / "fingerprints.npz").write_bytes(damage)
+        (run.folder / "perceptual_hashes.npz").write_bytes(damage)
         assert find_duplicates(run) == expected
 
 
@@ -102,14 +102,27 @@ def test_without_images_features_are_compared_and_the_first_is_kept(run, images)
     assert [copy.reason for copy in group] == ["first: the images cannot be read", "later"]
     assert (group[0].width, group[0].sharpness, group[0].bytes) == (None, None, None)
     with pytest.raises(MissingFileError, match=r"--source FOLDER\), or compare features"):
-        find_duplicates(run, way="pictures")
+        find_duplicates(run, way="images")
 
 
 def test_moved_images_are_found_by_source(run, images, tmp_path):
     expected = find_duplicates(run)
-    (run.folder / "fingerprints.npz").unlink()
+    (run.folder / "perceptual_hashes.npz").unlink()
     images.rename(tmp_path / "moved")
     assert find_duplicates(run, source=tmp_path / "moved") == expected
+
+
+def test_hashes_that_version_0_1_0_stored_are_used(run, images):
+    expected = find_duplicates(run)
+    stored = run.folder / "perceptual_hashes.npz"
+    with np.load(stored) as arrays:
+        renamed = {"fingerprints" if name == "hashes" else name: arrays[name] for name in arrays}
+    np.savez(run.folder / "fingerprints.npz", **renamed)
+    stored.unlink()
+    shutil.rmtree(images)
+    found = find_duplicates(run)
+    assert found.way == "images"
+    assert sorted(map(sorted, names(found))) == sorted(map(sorted, names(expected)))  # in any order
 
 
 def test_a_missing_image_is_not_the_one_to_keep(run, images):
@@ -131,14 +144,14 @@ def test_images_of_an_archive_have_sizes(images, tmp_path):
 def test_only_some_rows_can_be_compared(run):
     finder = Finder(run)
     among = np.array([path != "twin.png" for path in run.paths])
-    for way in ("pictures", "both", "features"):
+    for way in ("images", "both", "features"):
         rows = [row for group in finder.groups(way, among=among)[1] for row in group.tolist()]
         assert "twin.png" not in {run.paths[row] for row in rows}
         assert len(finder.groups(way)[1]) == len(finder.groups(way, among=among)[1]) + 1
 
 
 def test_bad_arguments_are_refused(run):
-    with pytest.raises(ParameterError, match="way must be one of pictures, features, both; got 'magic'"):
+    with pytest.raises(ParameterError, match="way must be one of images, features, both; got 'magic'"):
         find_duplicates(run, way="magic")
     with pytest.raises(ParameterError, match="from 0 to 127 bits; got 128"):
         find_duplicates(run, 128)

@@ -1,4 +1,4 @@
-"""Base classes of binary baselines: codes of n_bits bits; and joint learning of codes, projections and centroids."""
+"""Binary baselines: CKM, ITQ and BMVC; and joint learning of codes, projections and centroids, for CKM and BMVC."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,11 +70,6 @@ class JointBaseline(BinaryBaseline):
     tol: float = 1e-3  # relative change of the objective at which to stop
 
     def learn(self, views, rng):
-        if not (self.ridge > 0 and self.coupling > 0 and self.exponent > 1):
-            raise ParameterError(
-                "ridge and coupling must be above 0 and the exponent above 1; "
-                f"got {self.ridge}, {self.coupling} and {self.exponent}."
-            )
         blocks = Rows(self.embed(views, rng), available_threads())
         grams = [self.gram(Z) for Z in blocks.embeddings]
         settings = Settings(
@@ -238,8 +233,6 @@ class BMVC(JointBaseline):
     n_anchors: int = 1000
 
     def embed(self, views, rng):
-        if self.n_anchors < 1:
-            raise ParameterError(f"n_anchors must be at least 1, such as 1000; got {self.n_anchors}.")
         n = len(views[0])
         anchors = rng.choice(n, min(self.n_anchors, max(n // 10, 3 * self.n_clusters), n), replace=False)
         probes = rng.choice(n, min(PROBES, n), replace=False)

@@ -1,4 +1,4 @@
-"""Spectral clustering on graphs of rows and landmarks, shared by LSC-K, MVSC, LMVSC and Nyström.
+"""Spectral clustering on graphs of rows and landmarks: LSC-K, MVSC, LMVSC, and functions that Nyström also uses.
 
 A graph of n rows and p landmarks, p ≪ n, is a matrix Z (n, p); its spectral embedding needs eigenvectors of a p×p
 matrix only.
@@ -44,8 +44,6 @@ def similarities(X: np.ndarray, U: np.ndarray, n_nearest: int) -> csr_array:
 
     h is the mean distance between rows and landmarks.
     """
-    if n_nearest < 1:
-        raise ParameterError(f"n_nearest must be at least 1; got {n_nearest}.")
     n, p = len(X), len(U)
     r = min(n_nearest, p)
     nearest, D = np.empty((n, r), np.int32), np.empty((n, r))  # D: squared distances to them
@@ -164,8 +162,6 @@ class MVSC(Baseline):
     r: float = 10**0.5
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        if self.r <= 1:
-            raise ParameterError(f"r must be above 1; got {self.r}. At 1, one view would get all the weight.")
         X = concatenated(views)
         salient = landmarks(
             X, landmark_count(self.n_landmarks, len(X), self.n_clusters), rng, MVSC_LANDMARK_ITER
@@ -224,10 +220,6 @@ class LMVSC(Baseline):
     alpha: float = 1.0
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        if self.alpha <= 0:
-            raise ParameterError(
-                f"alpha must be above 0, so that the mixtures of anchors are unique; got {self.alpha}."
-            )
         m = landmark_count(self.n_landmarks, len(views[0]), self.n_clusters)
         graphs = [by_degree(mixtures(X, landmarks(X, m, rng, LMVSC_LANDMARK_ITER), self.alpha)) for X in views]
         Z = csr_array(hstack(graphs)) / np.sqrt(len(views))  # (n, V m)

@@ -79,8 +79,6 @@ class MVKM(Baseline):
     tol: float = 1e-6  # relative decrease of the objective at which to stop
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        if not self.gamma > 1:
-            raise ParameterError(f"gamma must be above 1; got {self.gamma}. Near 1, a single view gets all the weight.")
         views = [X for X in views if X.any()] or views[:1]
         F = centroids_at_start(views, self.n_clusters, rng)
         alpha = np.full(len(views), 1 / len(views))
@@ -179,8 +177,6 @@ class MultiNMF(Baseline):
     tol: float = 1e-4  # relative fall of the objective at which it stops
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        if not self.lam > 0:
-            raise ParameterError(f"lam must be positive, since it couples the views; got {self.lam}.")
         views = [unit_total(X) for X in views]
         U, V = start(views, self.n_clusters, rng)
         V_star = np.mean(V, axis=0)  # here and below, Q_v = I
@@ -316,13 +312,6 @@ class OMVC(Baseline):
         n, k = len(views[0]), self.n_clusters
         if self.chunk_size < k:
             raise ParameterError(f"chunk_size must be at least n_clusters={k}; got {self.chunk_size}. Increase it.")
-        if self.n_passes < 1:
-            raise ParameterError(f"n_passes must be at least 1, such as 2; got {self.n_passes}.")
-        if not (self.alpha > 0 and self.beta >= 0):
-            raise ParameterError(
-                "alpha must be positive and beta not negative, such as 0.01 and 0.02; "
-                f"got {self.alpha} and {self.beta}."
-            )
         views = [unit_total(X) for X in views]
         order = rng.permutation(n)
         chunks = [order[rows] for rows in row_ranges(n, self.chunk_size)]

@@ -1,4 +1,4 @@
-"""Sparse graphs of nearest neighbors, their Laplacians and smallest eigenvectors, shared by AMGL and MLAN.
+"""Sparse graphs of nearest neighbors, their Laplacians and smallest eigenvectors; AMGL and MLAN, which use them.
 
 Distances (n, n) are computed one block of rows at a time. Graphs and Laplacians are sparse float64.
 """

@@ -47,11 +47,7 @@ def mean_width(X: np.ndarray, rng: np.random.Generator, n_sample: int = 1000) ->
 
 def chosen_width(gamma: float | None, X: np.ndarray, rng: np.random.Generator) -> float:
     """The given γ, or `mean_width` if it is None."""
-    if gamma is None:
-        return mean_width(X, rng)
-    if not 0 < gamma < np.inf:
-        raise ParameterError(f"gamma must be positive; got {gamma}. Use None to compute it from the data.")
-    return gamma
+    return mean_width(X, rng) if gamma is None else gamma
 
 
 def sample_size(n_rows: int, n_sample: int, n_clusters: int) -> int:
@@ -249,16 +245,9 @@ class NystroemSpectral(Baseline):
     gamma: float | None = None
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        if self.n_samples < self.n_clusters:
-            raise ParameterError(
-                f"n_samples must be at least n_clusters; got {self.n_samples} for {self.n_clusters} clusters. "
-                "Increase n_samples."
-            )
-        if self.gamma is not None and self.gamma <= 0:
-            raise ParameterError(f"gamma must be above 0; got {self.gamma}. Leave it out to compute it from the data.")
         X = concatenated(views)
-        gamma = mean_width(X, rng) if self.gamma is None else self.gamma
-        sampled = np.sort(rng.choice(len(X), min(self.n_samples, len(X)), replace=False))
+        gamma = chosen_width(self.gamma, X, rng)
+        sampled = draw_rows(len(X), self.n_samples, self.n_clusters, rng)
         U, _ = singular_vectors(normalized(features(X, X[sampled], gamma)), self.n_clusters)  # (n, k)
         return embedded_clusters(unit_rows(U), self.n_clusters, rng)
 

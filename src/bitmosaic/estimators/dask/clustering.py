@@ -12,8 +12,7 @@ import numpy as np
 from bitmosaic.estimators.dask.fit import new_key
 from bitmosaic.estimators.dask.parts import Column
 from bitmosaic.estimators.dask.rows import map_parts, part_views
-from bitmosaic.hamming.codes import cluster_bit_sums, nearest_centers, pack
-from bitmosaic.hamming.pruning import Assignment, assign_codes
+from bitmosaic.hamming.codes import Assignment, assign_codes, cluster_bit_sums, nearest_centers, pack
 from bitmosaic.solver.blocks import Blocks, Sums
 from bitmosaic.solver.clustering import Problem, Step, change_of_sums, farthest_distinct, plain_if_equal
 
@@ -159,19 +158,19 @@ class Repeated:
 class ClusterBlocks(Blocks):
     """The embeddings of all rows. They are not cached: each pass computes them again."""
 
+    is_local = False
+
     def __init__(self, data, embeddings, *, chunk_size=None, cache_bytes=0, n_threads=1):
         self.data, self.embeddings, self.n_threads, self.chunk_size = data, list(embeddings), n_threads, chunk_size
         self.n_rows, self.step = data.n_rows, data.step
         self.n_cached, self._cache = 0, []
-        self._near: Blocks  # rows on this machine, and their positions
-        self._positions = np.empty(0, np.int64)
 
     def __len__(self):
         return -(-self.n_rows // self.step)
 
     # ---- passes over the rows
 
-    def run(self, work, *columns):
+    def run(self, work, *columns, embed=True):
         on_workers = [column for column in columns if isinstance(column, Column)]
         repeated = [column.row if isinstance(column, Repeated) else None for column in columns]
         outs = self._outs(work, columns=on_workers, repeated=repeated)
@@ -199,23 +198,6 @@ class ClusterBlocks(Blocks):
 
     def problem(self, codes, norm, balance):
         return ClusterProblem(codes, norm, balance, n_threads=self.n_threads)
-
-    # ---- raw rows
-
-    def prefetch(self, positions):
-        self._near = Blocks(
-            self.data.fetch_rows(positions),
-            self.embeddings,
-            self.data.parts.row_numbers(positions),
-            chunk_size=self.chunk_size,
-        )
-        self._positions = positions
-
-    def raw(self, view, where):
-        return self._near.raw(view, np.searchsorted(self._positions, where))
-
-    def forget_pages(self, where, views):
-        """Nothing to do: the rows are in memory, not in a memory map."""
 
 
 def step_name(work):

@@ -63,10 +63,10 @@ class ClusterData:
         values = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return Views(self.names, tuple(TakenRows(rows, X, n_rows) for X in values))
 
-    def scan(self, rows, n_threads, root, unit=False):
+    def scan(self, rows, n_threads, scaling):
         """Return the facts of every view. Mean and variance are computed from every k-th row."""
         some = np.arange(0, self.n_rows, -(-self.n_rows // FEW_ROWS))
-        facts = LocalData(self.fetch_rows(some)).scan(self.parts.row_numbers(some), n_threads, root, unit)
+        facts = LocalData(self.fetch_rows(some)).scan(self.parts.row_numbers(some), n_threads, scaling)
         parts = self.parts.gathered(map_parts(self, "presence", presence_of_part, None), range(len(self.parts)))
         present = np.ones((len(self.names), self.n_rows), bool)
         for part, bounds in zip(parts, pairwise(self.parts.bounds), strict=True):

@@ -44,7 +44,7 @@ export async function show({ run, signal }) {
 function stage(image, cluster, facts) {
   const box = el("div.stage");
   const replace = () => box.replaceChildren(missing(fileName(image.path)));
-  if (!facts.pictures) {
+  if (!facts.images_found) {
     replace();
     return box;
   }

@@ -48,7 +48,7 @@ function fillHeader(run) {
 }
 
 function banner(run) {
-  if (run.pictures) return [];
+  if (run.images_found) return [];
   const words = "The images were not found, so their file names are shown instead. Start the explorer with --source to show them.";
   return [el("p.banner", { role: "note" }, words)];
 }

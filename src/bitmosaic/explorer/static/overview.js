@@ -72,7 +72,7 @@ async function searchImages(found, clusters, signal) {
   found.hidden = !text;
   if (!text) return;
   try {
-    const { pictures: images } = await get(`/api/search?q=${encodeURIComponent(text)}`, signal);
+    const { images } = await get(`/api/search?q=${encodeURIComponent(text)}`, signal);
     if (text === settings.text.trim()) found.replaceChildren(...foundImages(images, clusters));
   } catch (problem) {
     if (problem.name !== "AbortError") showMessage(problem.message, { error: true });

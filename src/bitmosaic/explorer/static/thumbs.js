@@ -7,7 +7,7 @@ import { clusterTitle, fileName } from "./format.js";
 let hasImages = true;
 
 export function expectImages(run) {
-  hasImages = run.pictures;
+  hasImages = run.images_found;
 }
 
 /** The alt text of an image: its file name (or number) and its cluster. */

@@ -5,8 +5,10 @@ from typing import Any
 
 from bitmosaic.errors import ParameterError
 from bitmosaic.images import Progress, quiet
-from bitmosaic.io.paths import check_output
+from bitmosaic.io.files import check_output
 from bitmosaic.pipeline.export.formats import (
+    Exported,
+    Kind,
     export_coco,
     export_codes,
     export_csv,
@@ -15,7 +17,6 @@ from bitmosaic.pipeline.export.formats import (
     export_labels,
     export_parquet,
 )
-from bitmosaic.pipeline.export.kind import Exported, Kind
 from bitmosaic.pipeline.export.links import export_links
 from bitmosaic.run.clusters import Clusters
 from bitmosaic.run.images import RunImages

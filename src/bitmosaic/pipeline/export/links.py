@@ -25,7 +25,7 @@ from bitmosaic.io.files import (
     write_json,
     writing,
 )
-from bitmosaic.pipeline.export.kind import Exported, FindImages, counted
+from bitmosaic.pipeline.export.formats import Exported, FindImages, counted
 from bitmosaic.run.clusters import Clusters
 from bitmosaic.run.images import RunImages
 

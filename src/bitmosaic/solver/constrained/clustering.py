@@ -11,8 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.hamming.codes import as_words, hamming_distances, in_pieces, nearest_centers, pack
-from bitmosaic.hamming.pruning import Assignment, assign_codes
+from bitmosaic.hamming.codes import (
+    Assignment,
+    as_words,
+    assign_codes,
+    hamming_distances,
+    in_pieces,
+    nearest_centers,
+    pack,
+)
 from bitmosaic.io.threads import row_ranges
 from bitmosaic.solver.clustering import Problem, Step, best_of, plain_if_equal, refine, seed
 from bitmosaic.solver.constrained import kernels
@@ -67,7 +74,8 @@ def sampled_prices(codes, centers, bit_weights, constrained, low, high, labels, 
     share = taken.sum() / max((~constrained).sum(), 1)
     limits = np.floor(low * share).astype(np.int64), np.ceil(high * share).astype(np.int64) + 1
     none = np.zeros(len(centers))
-    return within(codes[some], centers, bit_weights, constrained[some], *limits, labels[some], none, n_threads)[1]
+    kept = np.ascontiguousarray(constrained[some])  # a strided array would compile the kernels a second time
+    return within(codes[some], centers, bit_weights, kept, *limits, labels[some], none, n_threads)[1]
 
 
 def half_byte_costs(centers, bit_weights):

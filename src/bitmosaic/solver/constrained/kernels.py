@@ -10,7 +10,7 @@ fill any cluster.
 import numpy as np
 
 from bitmosaic.hamming.kernels import popcount
-from bitmosaic.io.jit import kernel
+from bitmosaic.io.threads import kernel
 
 UNASSIGNED = np.int32(-1)
 

@@ -144,7 +144,7 @@ def with_feasible_labels(rules):
     limits = rules.min_size, rules.max_size, free
     n_links = np.diff(rules.link_starts)
     largest_first = np.lexsort((-n_links, -rules.unit_sizes)) if rules.limits_sizes else np.argsort(-n_links)
-    costs = np.broadcast_to(np.float32(0), (rules.n_units, rules.n_clusters))
+    costs = np.zeros((rules.n_units, rules.n_clusters), np.float32)
     parts = (rules.unit_sizes, rules.link_starts, rules.links, rules.forbidden_starts, rules.forbidden)
     if kernels.assign_greedily(largest_first, *parts, costs, *limits, load, labels):
         return replace(rules, feasible_labels=labels)

@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitmosaic.hamming import kernels, pruning
-from bitmosaic.hamming.codes import as_words, hamming_distances_numpy, nearest_centers_numpy
-from bitmosaic.hamming.pruning import assign_codes
+from bitmosaic.hamming import codes as bits
+from bitmosaic.hamming import kernels
+from bitmosaic.hamming.codes import as_words, assign_codes, hamming_distances_numpy, nearest_centers_numpy
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_pieces():
     """Pieces of a few rows, so that small data are cut and spread over threads."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bitmosaic.hamming.codes.ROWS_PER_PIECE", 16)
-        patch.setattr(pruning, "CENTERS_PER_PIECE", 3)
+        patch.setattr(bits, "ROWS_PER_PIECE", 16)
+        patch.setattr(bits, "CENTERS_PER_PIECE", 3)
         yield
 
 
@@ -44,8 +44,8 @@ def test_labels_and_distances_are_those_of_numpy_however_the_centers_change(data
     codes, steps = data
     found = None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pruning, "NEAR", near)
-        patch.setattr(pruning, "CODES_FOR_NEAR", codes_for_near)
+        patch.setattr(bits, "NEAR", near)
+        patch.setattr(bits, "CODES_FOR_NEAR", codes_for_near)
         for centers in steps:
             found = assign_codes(codes, centers, None, n_threads, before=found)
             labels, distances = nearest_centers_numpy(codes, centers)

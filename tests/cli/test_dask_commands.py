@@ -76,8 +76,8 @@ def test_ctrl_c_ends_the_workers_and_the_same_command_resumes(place):
         assert started.poll() is None
     os.killpg(started.pid, signal.SIGINT)  # Ctrl-C reaches every process of a terminal
     _, errors = started.communicate(timeout=300)
-    assert started.returncode != 0
     assert errors == "Interrupted. Run the same command again to resume.\n"
+    assert started.returncode != 0
     assert not (place / "interrupted").exists()
     run(*command[:-2], cwd=place)  # also without workers
     assert read_views(place / "interrupted").n_rows == 600

@@ -51,10 +51,11 @@ def connected(scheduler: str | None = None, workers: int | None = None) -> Itera
 def _local_cluster(workers: int):
     import dask
     from distributed import LocalCluster
+    from distributed.gc import disable_gc_diagnosis
 
     try:
         with dask.config.set(NO_STEALING):
-            return LocalCluster(
+            cluster = LocalCluster(
                 n_workers=workers,
                 threads_per_worker=max(1, available_threads() // workers),
                 processes=True,
@@ -62,6 +63,8 @@ def _local_cluster(workers: int):
                 silence_logs=SILENT,
                 preload=[IGNORE_CTRL_C],
             )
+        disable_gc_diagnosis()  # Python ignores a Ctrl-C that arrives in this callback of its garbage collector
+        return cluster
     except (RuntimeError, OSError) as error:
         raise ClusterError(f"Cannot start {workers} workers on this machine ({error}). Try fewer.") from error
 

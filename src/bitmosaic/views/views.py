@@ -284,10 +284,9 @@ class SparseRows:
     def T(self) -> "SparseRows":
         return SparseRows(self.matrix.T)
 
-    @property
-    def values_per_row(self) -> np.ndarray:
-        """Number of stored values of each row (n,)."""
-        return np.diff(self.matrix.indptr)
+    def most_values(self, n_rows: int) -> int:
+        """Upper bound on the stored values of any `n_rows` rows."""
+        return int(np.sort(np.diff(self.matrix.indptr))[-n_rows:].sum())
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         some = self.matrix[rows]

@@ -123,7 +123,7 @@ def test_a_wide_sparse_view_is_clustered_in_a_tenth_of_its_dense_size():
     X, truth = texts(20_000, 50_000)
     small().fit(X[:300])  # kernels are loaded
     limit = 4 * X.shape[0] * X.shape[1] // 10
-    model = HSIC(TOPICS, train_size=4000, memory_limit=limit, n_threads=2, random_state=0)
+    model = HSIC(TOPICS, train_size=4000, n_fits=1, memory_limit=limit, n_threads=2, random_state=0)
     with pytest.raises(ParameterError, match=r"memory_limit must be at least 7\d\dMB"):  # for dense rows
         model.estimate(20_000, [50_000])
     tracemalloc.start()

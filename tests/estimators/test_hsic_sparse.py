@@ -120,6 +120,7 @@ def test_a_sparse_matrix_with_columns_out_of_range_is_refused():
 
 
 def test_a_wide_sparse_view_is_clustered_in_a_tenth_of_its_dense_size():
+    """Takes some seconds, because only a large matrix shows that no dense one is made."""
     X, truth = texts(20_000, 50_000)
     small().fit(X[:300])  # kernels are loaded
     limit = 4 * X.shape[0] * X.shape[1] // 10

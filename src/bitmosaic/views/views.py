@@ -265,7 +265,7 @@ def is_dataset(array: Any) -> bool:
 
 
 class SparseRows:
-    """A sparse matrix as rows. Rows are made dense when they are read, so give the same results as a dense matrix.
+    """A sparse matrix as rows. Rows are made dense when they are read, so results are those of the dense matrix.
 
     A row whose stored values are all NaN is missing: it is read as a row of NaN.
     """

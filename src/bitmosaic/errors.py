@@ -21,7 +21,7 @@ class StaleCheckpointError(InvalidDataError):
 
 
 class DataTypeError(BitmosaicError, TypeError):
-    """Data of an unsupported type, such as sparse matrices."""
+    """Data of an unsupported type, such as masked arrays."""
 
 
 class ParameterError(BitmosaicError, ValueError):

@@ -113,8 +113,8 @@ def test_a_view_that_no_training_image_has_raises_an_error():
 BAD_KINDS = {
     "text": ("no such folder", FileNotFoundError, "no file or folder no such folder"),
     "None": (None, ValueError, "Expected 2D array, got scalar array instead"),
-    "a sparse matrix": (csr_array(A), TypeError, r"Sparse data was passed, but dense data is required"),
-    "a sparse view": ({"a": A, "b": csr_array(B)}, TypeError, "View 'b': Sparse data was passed"),
+    "a sparse matrix without rows": (csr_array(A[:0]), ValueError, r"at least one row and one column; .* \(0, 5\)"),
+    "a sparse view of complex numbers": ({"a": A, "b": csr_array(B + 1j)}, ValueError, "View 'b': Complex data not"),
     "complex numbers": (A + 1j, ValueError, "Complex data not supported: got complex128"),
     "three dimensions": (A[:, :, None], ValueError, "Found array with dim 3"),
     "ragged rows": ([[1.0, 2.0], [3.0]], ValueError, "inhomogeneous shape"),

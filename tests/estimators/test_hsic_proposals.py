@@ -55,7 +55,7 @@ def test_a_model_without_scalings_can_be_read(tmp_path):
     fitted.save(tmp_path / "model")
     arrays, facts = read_model(tmp_path / "model", "HSIC")
     assert facts["kernels"][0][1] == "root"
-    facts["kernels"] = [[gamma, scaling == "root", silence] for gamma, scaling, silence, _ in facts["kernels"]]
+    facts["kernels"] = [[gamma, scaling == "root", silence] for gamma, scaling, silence, *_ in facts["kernels"]]
     del facts["parameters"]["scaling"]
     facts["parameters"] |= {"root": True, "standardize": True, "start": "consensus"}
     write_model(tmp_path / "early", "HSIC", arrays, facts)

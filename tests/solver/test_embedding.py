@@ -4,8 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
-from bitmosaic.solver.embedding import FAR, Embedding, basis_rows, fit_embedding, normalization, principal_basis
+from bitmosaic.solver.embedding import (
+    FAR,
+    CenteredRows,
+    Embedding,
+    basis_rows,
+    fit_embedding,
+    normalization,
+    principal_basis,
+)
 
 
 def independent_columns(variances, n, seed=0):
@@ -79,6 +88,40 @@ def test_directions_far_above_the_rest_are_those_of_the_exact_decomposition():
     np.testing.assert_allclose(np.abs(V @ directions), np.eye(5), atol=1e-3)
 
 
+@pytest.mark.parametrize("damped", [False, True])
+def test_sparse_rows_have_the_basis_of_the_centered_dense_rows(damped):
+    rng = np.random.default_rng(0)
+    S = 10 * (rng.random((400, 5)) < 0.2) @ (rng.random((5, 200)) < 0.1) + (rng.random((400, 200)) < 0.05)
+    S = S * rng.random(S.shape) + 1e6 * (np.arange(200) == 7)  # one column has a large mean
+    dense = principal_basis((S - S.mean(0)).astype(np.float32), 5, 0, damped)
+    sparse = principal_basis(CenteredRows(csr_array(S), S.mean(0)), 5, 0, damped)
+    assert sparse.dtype == np.float32
+    np.testing.assert_allclose(np.abs(sparse), np.abs(dense), atol=1e-3)
+
+
+def test_sparse_rows_with_few_directions_have_a_finite_basis():
+    S = np.eye(2, 50)[np.arange(40) % 2]
+    basis = principal_basis(CenteredRows(csr_array(S), S.mean(0)), 10, 0)
+    assert basis.shape == (50, 10)
+    assert np.isfinite(basis).all()
+    assert np.linalg.matrix_rank(basis) == 1
+    assert not principal_basis(CenteredRows(csr_array((40, 50)), np.zeros(50)), 10, 0).any()
+
+
+@pytest.mark.parametrize("scaling", ["standard", "root", "unit", "center"])
+def test_sparse_rows_are_normalized_like_dense_ones(scaling):
+    rng = np.random.default_rng(0)
+    X = (rng.exponential(size=(30, 200)) * (rng.random((30, 200)) < 0.1)).astype(np.float32)
+    X[3], X[5] = 0, np.nan
+    factor = rng.random(200).astype(np.float32)
+    plain = replace(normalization(rng.random(200), factor, scaling), basis=rng.normal(size=(200, 6)).astype(np.float32))
+    checked = []
+    rows, missing = replace(plain, sparse=True).normalize(X, checked.append)
+    np.testing.assert_allclose(rows, plain.normalize(X)[0], rtol=1e-4, atol=1e-5)
+    assert np.flatnonzero(missing).tolist() == [5]
+    assert len(checked) == 1
+
+
 # ---- embeddings with a basis
 
 
@@ -86,7 +129,7 @@ def reduced(rng, d=6, k=2, l=5, scaling="plain"):
     """An embedding with a basis, everything at random."""
     plain = normalization(rng.normal(size=d), rng.uniform(0.5, 2, d).astype(np.float32), scaling)
     plain = replace(plain, basis=rng.normal(size=(d, k)).astype(np.float32))
-    return fit_embedding(plain, rng.normal(size=(l, d)).astype(np.float32), [], 1.0)
+    return fit_embedding(plain, [rng.normal(size=(l, d)).astype(np.float32)], [], 1.0)
 
 
 def test_an_embedding_without_anchors_can_normalize():
@@ -121,9 +164,9 @@ def test_anchors_and_kernel_width_are_those_of_reduced_rows():
     )
     X = rng.normal(size=(50, 6)).astype(np.float32)
     own = np.full(40, -1)
-    e = fit_embedding(plain, X[:10], [(X[10:], own)], 1.5, reach=0.9)
+    e = fit_embedding(plain, [X[:10]], [(X[10:], own)], 1.5, reach=0.9)
     identity = normalization(np.zeros(2), np.ones(2, np.float32))
-    after = fit_embedding(identity, X[:10] @ plain.basis, [(X[10:] @ plain.basis, own)], 1.5, reach=0.9)
+    after = fit_embedding(identity, [X[:10] @ plain.basis], [(X[10:] @ plain.basis, own)], 1.5, reach=0.9)
     assert e.anchors.shape == (10, 2)
     np.testing.assert_allclose(e.anchors, after.anchors, rtol=1e-5, atol=1e-6)
     assert e.gamma == pytest.approx(after.gamma, rel=1e-5)

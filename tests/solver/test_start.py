@@ -39,7 +39,7 @@ def centered_blocks(views, l=40, **how):
     for X in views:
         d = X.shape[1]
         blank = normalization(np.zeros(d), np.ones(d, np.float32))
-        embeddings.append(fit_embedding(blank, X[:l], [(X[l : 2 * l], np.full(l, -1))], 1.0))
+        embeddings.append(fit_embedding(blank, [X[:l]], [(X[l : 2 * l], np.full(l, -1))], 1.0))
     blocks = Blocks(as_views(views), embeddings, **how)
     blocks.center([len(X) for X in views])
     return blocks
@@ -105,7 +105,7 @@ def test_single_views_and_views_without_agreement_get_a_full_share():
 
 def small_embedding(X):
     d = X.shape[1]
-    return fit_embedding(normalization(np.zeros(d), np.ones(d, np.float32)), X, [], 1.0)
+    return fit_embedding(normalization(np.zeros(d), np.ones(d, np.float32)), [X], [], 1.0)
 
 
 def test_rows_on_the_sphere_have_length_1_and_rows_without_direction_stay():

@@ -5,7 +5,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 
 from bitmosaic.errors import DataTypeError, InvalidDataError, MissingFileError, ViewMismatchError
 from bitmosaic.views import Views, as_views, read_rows
@@ -110,7 +110,9 @@ def test_different_numbers_of_rows_are_a_mismatch(matrix):
         (np.array([["a", "b"]]), InvalidDataError, "not compatible with arrays of bytes/strings"),
         (np.array([["a", 1]], object), InvalidDataError, "numbers only; could not convert string to float: 'a'"),
         (np.ones((2, 2)).astype("M8[s]"), InvalidDataError, "must hold real numbers.*datetime64"),
-        ({"hog": csr_array(np.eye(3))}, DataTypeError, "View 'hog': Sparse data was passed"),
+        ({"hog": csr_array(np.eye(3) * 1j)}, InvalidDataError, "View 'hog': Complex data not supported"),
+        (coo_array(np.arange(3)), InvalidDataError, r"a matrix of at least one row and one column; .* shape \(3,\)"),
+        (csr_array((0, 5)), InvalidDataError, r"a matrix of at least one row and one column; .* shape \(0, 5\)"),
         (np.ma.masked_greater(np.eye(3), 0), DataTypeError, "Masked arrays are not supported"),
         ([np.ones((3, 2)), np.ones(3)], InvalidDataError, r"item 1 is a ndarray of shape \(3,\)"),
         (None, InvalidDataError, "Expected 2D array"),

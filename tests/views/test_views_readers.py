@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.io
+from scipy.sparse import random_array, save_npz
 
 from bitmosaic.errors import FileFormatError, MissingFileError
 from bitmosaic.io import read as npy
@@ -29,6 +30,25 @@ def test_a_npz_file_holds_views_and_labels(tmp_path, name):
     assert views.names == ("hog", "gist")
     np.testing.assert_array_equal(views.labels, LABELS)
     np.testing.assert_array_equal(views["gist"], MATRIX[:, :2])
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
+def test_a_npz_file_of_scipy_is_one_sparse_view(tmp_path, kind):
+    matrix = random_array((40, 9), density=0.1, format=kind, rng=0)
+    save_npz(tmp_path / "a.npz", matrix)
+    views = read_views(tmp_path / "a.npz")
+    assert views.names == ("view0",)
+    assert views.arrays[0].matrix.nnz == matrix.nnz
+    np.testing.assert_array_equal(read_rows(views.arrays[0], slice(3, 30), float), matrix.toarray()[3:30])
+
+
+@pytest.mark.parametrize("change", [{"indices": np.full(36, 10**6)}, {"format": np.array(b"odd")}, {"indptr": MATRIX}])
+def test_a_sparse_npz_file_with_inconsistent_arrays_is_refused(tmp_path, change):
+    save_npz(tmp_path / "a.npz", random_array((40, 9), density=0.1, format="csr", rng=0))
+    with np.load(tmp_path / "a.npz") as arrays:
+        np.savez(tmp_path / "b.npz", **dict(arrays) | change)
+    with pytest.raises(FileFormatError, match=r"b.npz is not a whole sparse matrix .*Write it again with scipy"):
+        read_views(tmp_path / "b.npz")
 
 
 def test_a_npz_file_may_hold_string_labels_and_paths(tmp_path):

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.io
+from scipy.sparse import csc_array, csr_array
 
-from bitmosaic.views import as_views, forget_pages, read_rows, read_views, write_views
+from bitmosaic.views import as_views, forget_pages, read_rows, read_views, write_views, writer
 from bitmosaic.views import views as views_module
 
 N = 53
@@ -24,6 +25,10 @@ def _array(folder):
 
 def _fortran(folder):
     return as_views(np.asfortranarray(MATRIX))
+
+
+def _sparse(folder):
+    return as_views(csc_array(MATRIX))
 
 
 def _folder(folder):
@@ -70,7 +75,7 @@ def _parquet_columns(folder):
     return read_views(folder / "a.parquet")
 
 
-SOURCES = [_array, _fortran, _folder, _npy, _npz, _mat, _mat73, _hdf5, _parquet, _parquet_columns]
+SOURCES = [_array, _fortran, _sparse, _folder, _npy, _npz, _mat, _mat73, _hdf5, _parquet, _parquet_columns]
 
 
 @pytest.fixture(params=SOURCES, ids=lambda source: source.__name__.strip("_"))
@@ -110,6 +115,20 @@ def test_every_source_may_be_read_by_threads(source):
     with ThreadPoolExecutor(4) as pool:
         for wanted, read in zip(rows, pool.map(lambda r: read_rows(source, r), rows), strict=True):
             np.testing.assert_array_equal(read, MATRIX[wanted].astype(np.float32))
+
+
+def test_a_sparse_row_is_missing_if_its_stored_values_are_all_nan():
+    nan, matrix = np.nan, csr_array([[1.0, 0, 2], [0, np.nan, 0], [0, 0, 0], [np.nan, 0, 1]])
+    expected = [[1, 0, 2], [nan, nan, nan], [0, 0, 0], [nan, 0, 1]]
+    rows = as_views(matrix).arrays[0]
+    np.testing.assert_array_equal(read_rows(rows, slice(None)), expected)
+    np.testing.assert_array_equal(read_rows(rows, np.array([1, 2])), expected[1:3])
+
+
+def test_a_sparse_view_is_written_to_a_folder_as_a_dense_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "_BLOCK_BYTES", 500)
+    write_views(tmp_path / "views", {"words": csr_array(MATRIX)})
+    np.testing.assert_array_equal(read_views(tmp_path / "views")["words"], MATRIX)
 
 
 @pytest.mark.parametrize("dtype", ["f2", ">f8", "u1", ">i4", "?"])

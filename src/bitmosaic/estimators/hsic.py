@@ -57,8 +57,11 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     Views are a list of (n, d_v) arrays, a dict of name -> array, one 2-D array, memory maps, the path of a views folder
     or file, or a :class:`bitmosaic.views.Views`. They are read in blocks. A row of NaN in one view means that the image
-    lacks this view. Values are real numbers within the range of float32, of any type and scale. A column with a
-    standard deviation below 1e-37 counts as constant. A view with only constant columns gives a warning.
+    lacks this view. Any view may be a scipy.sparse matrix: it stays sparse, with the labels and codes of the same dense
+    matrix. A row whose stored values are all NaN then means that the image lacks the view.
+
+    Values are real numbers within the range of float32, of any type and scale. A column with a standard deviation below
+    1e-37 counts as constant. A view with only constant columns gives a warning.
 
     If the views are Dask arrays (all of them), the fit runs on the current Dask client. Only the sampled rows are sent
     to this machine. `labels_` and `codes_` are Dask arrays, with the same values as a fit on one machine.
@@ -281,7 +284,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Parameters
         ----------
         X : views
-            See the class description.
+            Arrays, scipy.sparse matrices or files; see the class description.
         y : ignored
         progress : callable or None
             ``progress(done, total)`` is called after each step.
@@ -474,6 +477,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []
+        tags.input_tags.sparse = True
         return tags
 
 

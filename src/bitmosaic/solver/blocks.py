@@ -15,7 +15,7 @@ from bitmosaic.io.threads import in_order, row_ranges
 from bitmosaic.solver.clustering import Problem
 from bitmosaic.solver.embedding import subtract_mean
 from bitmosaic.solver.scan import check_images, check_rows, presence, rows_per_block, scan
-from bitmosaic.views import exact_dtype, forget_pages, read_rows
+from bitmosaic.views import SparseRows, exact_dtype, forget_pages, read_rows
 
 # ---- Sums over rows that are bitwise identical for any order and grouping of the rows.
 #
@@ -298,6 +298,11 @@ class LocalData:
         self.views = views
         self.names, self.widths, self.n_rows = views.names, views.widths, views.n_rows
         self.n_here = views.n_rows  # rows that are held on this machine
+
+    def most_values(self, n_rows):
+        """Upper bound on the values other than zero in any `n_rows` rows of each view; only sparse views have one."""
+        arrays = self.views.arrays
+        return tuple(a.most_values(n_rows) if isinstance(a, SparseRows) else n_rows * a.shape[1] for a in arrays)
 
     def sample(self, rows):
         """The data to learn from some sorted rows. On a cluster, few rows are moved to one machine."""

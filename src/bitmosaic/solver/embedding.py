@@ -1,8 +1,10 @@
 """View -> embedding: each sample is represented by its similarities to a few anchors."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csr_array, vstack
 from sklearn.utils.extmath import randomized_svd
 
 from bitmosaic.hamming import kernels
@@ -13,6 +15,8 @@ ROUNDING = 1e-6  # of a squared distance, in units of the squared length of the 
 FINEST = 1e-38  # smallest γ whose inverse fits into float32
 STRANGE = 7.0  # ‖x - a‖²/γ, a similarity of 0.001
 BASIS_ROWS, ROWS_PER_COMPONENT = 1024, 32  # rows for principal components: the larger of the two
+WIDE, MOSTLY_ZERO = 16_384, 0.05  # columns from which, and share of other values up to which, zeros are left out
+OVERSAMPLES, POWER_ITERATIONS = 16, 2  # of the randomized SVD
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,8 @@ class Embedding:
     1, depending on `scaling`), and then multiplied by `basis` if there is one. `anchors` are already transformed. With
     `silence`, a sample that is similar to no anchor becomes a zero row, as if missing. Otherwise all such samples would
     share the same large nonzero row. With `linear`, the transformed columns times `linear` follow the similarities.
+    With `sparse`, rows are multiplied by `basis` without their zeros and centered afterwards. It holds for all rows of
+    the view, so that the code of a row does not depend on the rows beside it.
     """
 
     offset: np.ndarray  # (d,) float64
@@ -34,6 +40,7 @@ class Embedding:
     scaling: str = "standard"
     silence: bool = False
     linear: float = 0.0  # 0: similarities only
+    sparse: bool = False
 
     @property
     def n_anchors(self):
@@ -56,13 +63,46 @@ class Embedding:
         Centering is in float64, so large values lose no precision. Values are clipped to ±`FAR`: such a sample is
         similar to no anchor, and its square is still finite. `check` is called if float32 cannot hold a value.
         """
-        rows = np.empty(X.shape, np.float32)
         missing = np.isnan(X[:, 0])
+        if self.sparse and self.basis is not None:
+            return self._reduced(X, self.basis, missing, check), missing
+        rows = np.empty(X.shape, np.float32)
         scaled, is_root = np.ascontiguousarray(scaled_rows(X, self.scaling)), self.scaling == "root"
         plain = kernels.normalize(scaled, self.offset, self.factor, is_root, FAR, rows)
         if check and not plain:
             check(X)
         return rows if self.basis is None else rows @ self.basis, missing
+
+    def _reduced(self, X, basis, missing, check):
+        S = nonzero_values(X, missing)
+        if check and (missing.any() or not np.abs(S.data).max(initial=0) <= np.finfo(np.float32).max):
+            check(X)
+        S = self.scaled_sparse(S)
+        columns, places = np.unique(S.indices, return_inverse=True)  # the whole basis in float64 would be large
+        S = csr_array((S.data, places, S.indptr), shape=(len(X), len(columns)))
+        rows = (S @ basis[columns].astype(np.float64) - self._reduced_center).astype(np.float32)
+        rows[missing] = 0
+        return rows
+
+    def scaled_sparse(self, S):
+        """Sparse raw rows (n, d), scaled but not centered."""
+        numbers, values = np.repeat(np.arange(S.shape[0]), np.diff(S.indptr)), S.data
+        if self.scaling == "unit":
+            lengths = np.sqrt(np.bincount(numbers, values**2, minlength=S.shape[0]))
+            values = values / np.where(lengths > 0, lengths, 1)[numbers]
+        elif self.scaling == "root":
+            values = np.copysign(np.sqrt(np.abs(values)), values)
+        values = np.clip(values * self.factor[S.indices], -FAR, FAR)
+        return csr_array((values, S.indices, S.indptr), shape=S.shape)
+
+    @property
+    def center(self):
+        """The mean of scaled rows (d,), which centering subtracts."""
+        return self.offset * self.factor
+
+    @cached_property
+    def _reduced_center(self):
+        return self.center @ self.basis
 
     def __call__(self, X, check=None):
         """Raw rows (n, d) -> Z (n, l), and which rows are missing. Missing rows are zero and do not contribute to any
@@ -88,8 +128,17 @@ def scaled_rows(X, scaling):
     """Raw rows X, of length 1 if `scaling` is "unit" (rows of zeros stay)."""
     if scaling != "unit":
         return X
-    lengths = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
-    return (X / np.where(lengths > 0, lengths, 1)[:, None]).astype(X.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks values
+        lengths = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+        lengths = np.where(lengths > 0, lengths, 1)[:, None]
+        return np.divide(X, lengths, out=np.empty_like(X), dtype=np.float64, casting="same_kind")
+
+
+def nonzero_values(X, missing):
+    """Rows X (n, d) without their zeros, as a sparse float64 matrix; missing rows are zero."""
+    places = np.flatnonzero((X != 0) & ~missing[:, None])  # several times as fast as csr_array(X)
+    ends = np.searchsorted(places, X.shape[1] * np.arange(len(X) + 1))
+    return csr_array((X.reshape(-1)[places].astype(np.float64), places % X.shape[1], ends), shape=X.shape)
 
 
 def subtract_mean(Z, mean, missing):
@@ -118,22 +167,94 @@ def basis_rows(n_components, n_rows):
     return min(n_rows, max(BASIS_ROWS, ROWS_PER_COMPONENT * n_components))
 
 
+@dataclass(frozen=True)
+class CenteredRows:
+    """S - center, for a sparse S. Only products with it are computed, so no dense matrix of this shape exists."""
+
+    S: csr_array  # (n, d) float64
+    center: np.ndarray  # (d,) float64
+
+    @property
+    def shape(self):
+        return self.S.shape
+
+    def sum_of_squares(self):
+        S, center = self.S, self.center
+        return float(S.data @ S.data - 2 * (S.sum(0) @ center) + S.shape[0] * (center @ center))
+
+    def right_vectors(self, rank, random_state):
+        """The largest singular values (k,) and right singular vectors (d, k), by the steps of randomized_svd."""
+        n = self.shape[0]
+        Q = np.random.default_rng(random_state).standard_normal((n, min(rank + OVERSAMPLES, n)))
+        for _ in range(POWER_ITERATIONS + 1):
+            B = self._transposed_product(Q)
+            Q = np.linalg.qr(self.S @ B - self.center @ B)[0]
+        B = self._transposed_product(Q)
+        squared, W = np.linalg.eigh(B.T @ B)
+        s = np.sqrt(np.maximum(squared[::-1][:rank], 0))
+        real = s > 1e-6 * s[0]  # rows may have fewer directions
+        return s, B @ (W[:, ::-1][:, :rank] * np.where(real, 1 / np.where(real, s, 1), 0))
+
+    def _transposed_product(self, Q):
+        B = self.S.T @ Q
+        B -= np.outer(self.center, Q.sum(0))
+        return B
+
+
+def centered_rows(plain, blocks, n, d):
+    """Normalized rows from ``blocks()``, pairs of raw rows and their slice: CenteredRows if they are wide and mostly
+    zero, else (n, d) float32. None of the rows is missing."""
+    S = mostly_zero(blocks(), n, d) if d >= WIDE else None
+    if S is not None:
+        return CenteredRows(plain.scaled_sparse(S), plain.center)
+    X = np.empty((n, d), np.float32)
+    for raw, block in blocks():
+        X[block] = plain.normalize(raw)[0]
+    return X
+
+
+def mostly_zero(blocks, n, d):
+    """The rows of all blocks as one sparse matrix; None if they are not mostly zero."""
+    parts, count = [], 0
+    for X, _ in blocks:
+        parts.append(nonzero_values(X, np.zeros(len(X), bool)))
+        count += parts[-1].nnz
+        if count > MOSTLY_ZERO * n * d:
+            return None
+    return vstack(parts, "csr")
+
+
+def basis_bytes(n, d, k, n_values):
+    """Memory for `k` principal components of `n` rows with `n_values` values that are not zero, at most."""
+    if d >= WIDE and n_values <= MOSTLY_ZERO * n * d:
+        return 40 * n_values + 24 * d * (k + OVERSAMPLES)
+    return 4 * n * (d + 4 * k)
+
+
 def principal_basis(X, n_components, random_state, damped=True):
-    """(d, k) float32: principal directions of centered rows X (n, d), k ≤ n_components.
+    """(d, k) float32: principal directions of centered rows X (n, d), an array or CenteredRows; k ≤ n_components.
 
     If `damped`, the variance λ along each becomes λ / √(λ + λ̄), λ̄ the mean variance of a column: a few directions do
     not dominate, and weak directions are not amplified.
     """
     n, d = X.shape
-    mean_variance = float(squares(X).sum(dtype=np.float64)) / (n * d) if n else 0.0
-    if mean_variance == 0:
+    is_sparse = isinstance(X, CenteredRows)
+    total = X.sum_of_squares() if is_sparse else float(squares(X).sum(dtype=np.float64))
+    mean_variance = total / (n * d) if n else 0.0
+    if mean_variance <= 0:
         return np.zeros((d, 1), np.float32)
     rank = min(n_components, n, d)
-    _, s, Vt = randomized_svd(X, rank, n_oversamples=16, n_iter=2, random_state=random_state)
+    if is_sparse:
+        s, V = X.right_vectors(rank, random_state)
+    else:
+        _, s, Vt = randomized_svd(
+            X, rank, n_oversamples=OVERSAMPLES, n_iter=POWER_ITERATIONS, random_state=random_state
+        )
+        V = Vt.T
     if not damped:
-        return np.ascontiguousarray(Vt.T)
+        return np.ascontiguousarray(V, np.float32)
     variance = s.astype(np.float64) ** 2 / n
-    return (Vt.T * (variance + mean_variance) ** -0.25).astype(np.float32)
+    return (V * (variance + mean_variance) ** -0.25).astype(np.float32)
 
 
 def normalization(offset, factor, scaling="standard"):
@@ -142,8 +263,8 @@ def normalization(offset, factor, scaling="standard"):
     return Embedding(offset, factor, None, nothing.reshape(0, len(offset)), 1.0, nothing, scaling)
 
 
-def fit_embedding(plain, anchor_rows, probe_blocks, kernel_width, reach=None, linear=False):
-    """`plain`, which has no anchors yet, with anchors and kernel width from raw rows. The mean is still zero.
+def fit_embedding(plain, anchor_blocks, probe_blocks, kernel_width, reach=None, linear=False):
+    """`plain`, which has no anchors yet, with anchors and kernel width from blocks of raw rows. The mean is still zero.
 
     γ = 2σ², σ = kernel_width · 2 · the mean distance of a probe to its nearest anchor. With `reach`, σ is at least
     kernel_width times that quantile of the distances, so that almost every sample is similar to some anchor, and the
@@ -151,7 +272,7 @@ def fit_embedding(plain, anchor_rows, probe_blocks, kernel_width, reach=None, li
     itself, or -1: a sample is not its own neighbor. With `linear`, the columns follow the similarities, scaled so that
     probes have a mean squared length of 1.
     """
-    anchors = plain.normalize(anchor_rows)[0]
+    anchors = np.concatenate([plain.normalize(rows)[0] for rows in anchor_blocks])
     parts, lengths, count = [np.empty(0)], 0.0, 0
     for rows, is_anchor in probe_blocks:
         X = plain.normalize(rows)[0]

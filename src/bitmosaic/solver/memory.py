@@ -1,11 +1,12 @@
 """Memory available for cached blocks of ψ(X): the limit minus the fixed needs of the fit."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from bitmosaic.errors import ParameterError
 from bitmosaic.io.threads import machine_memory
-from bitmosaic.solver.embedding import basis_rows
+from bitmosaic.solver.embedding import basis_bytes, basis_rows
 from bitmosaic.solver.proposals import proposals_bytes
 from bitmosaic.solver.scan import rows_per_block
 from bitmosaic.solver.start import WHITENED
@@ -52,6 +53,7 @@ class Needs:
     n_rows: int = 0  # rows clustered at the end, if more than n_train
     others: int = 0  # bytes for constraints
     proposals: bool = False  # the start; embeddings then have the columns of the views as well
+    most_values: Callable[[int], tuple[int, ...]] | None = None  # values other than zero in so many rows of each view
 
     def fixed(self, n_threads):
         """Peak number of bytes beside the cached blocks while learning: in the start or in a pass over the data."""
@@ -97,9 +99,10 @@ class Needs:
     def _throughout(self, n_threads):
         """Bytes for the model and the codes of the training rows."""
         m, l, widest, under_way = len(self.widths), self.n_anchors, max(self.widths), self._under_way(n_threads)
+        raw_anchors = min(l, rows_per_block([widest])) if self._basis else l
         model = (
             4 * (l * sum(self._columns) + self._basis)
-            + 12 * l * widest * min(n_threads, m)
+            + 12 * raw_anchors * widest * min(n_threads, m)
             + 8 * sum(self.embedded) * self.n_bits * (2 if self.proposals else 4 + under_way)
         )
         codes = self.n_train * (2 * self.n_bits // 8 + 24) + 8 * self.n_clusters * self.n_bits * (6 + under_way)
@@ -111,9 +114,8 @@ class Needs:
         return 4 * rows_per_block(self.widths) * columns * n_threads
 
     def _start(self, n_threads):
-        m, l, widest = len(self.widths), self.n_anchors, max(self.widths)
-        under_way, k = self._under_way(n_threads), max(self._columns)
-        sample = 4 * basis_rows(k, self.n_train) * (widest + 4 * k) if self._basis else 0
+        m, l = len(self.widths), self.n_anchors
+        under_way = self._under_way(n_threads)
         joint, own, between = (m * l) ** 2, m * l * l, l * l * m * (m - 1) // 2
         products = 8 * (own + between) + max((8 * own + 4 * between) * under_way, 8 * joint)
         white = m * min(l, WHITENED)
@@ -121,7 +123,15 @@ class Needs:
         proposals = 0
         if self.proposals:
             proposals = proposals_bytes(self.n_start, self._columns, l, self.n_clusters, n_threads)
-        return max(min(n_threads, m) * sample, products, consensus, 16 * own + proposals)
+        return max(min(n_threads, m) * self._sample, products, consensus, 16 * own + proposals)
+
+    @property
+    def _sample(self):
+        """Bytes of the rows from which the components of one view are computed, and of what is computed from them."""
+        n = basis_rows(self.n_components or 0, self.n_train)
+        n_values = self.most_values(n) if self.most_values else [n * d for d in self.widths]
+        views = zip(self.widths, self._columns, n_values, strict=True)
+        return max((basis_bytes(n, d, k, values) for d, k, values in views if k < d), default=0)
 
     def plan(self, limit, n_threads):
         """The number of threads that fit under `limit` bytes, and the bytes left for cached blocks of ψ."""

@@ -44,23 +44,24 @@ class Model:
         return nearest_centers(codes, self.centers, plain_if_equal(self.bit_weights), n_threads)[0]
 
     def to_arrays(self):
-        """Named arrays, and kernel width, scaling, silence and linear scale of each embedding, for a file."""
+        """Named arrays, and kernel width, scaling, silence, linear scale and sparsity of each embedding, for a file."""
         arrays = {"centers": self.centers, "bit_weights": self.bit_weights, "weights": self.weights}
         for v, (embedding, P) in enumerate(zip(self.embeddings, self.projections, strict=True)):
             arrays |= {f"view{v}.{name}": getattr(embedding, name) for name in _EMBEDDING_ARRAYS}
             if embedding.basis is not None:
                 arrays[f"view{v}.basis"] = embedding.basis
             arrays[f"view{v}.projection"] = P
-        return arrays, [[e.gamma, e.scaling, e.silence, e.linear] for e in self.embeddings]
+        return arrays, [[e.gamma, e.scaling, e.silence, e.linear, e.sparse] for e in self.embeddings]
 
     @classmethod
     def from_arrays(cls, arrays, kernels):
         embeddings, projections = [], []
-        for v, (gamma, scaling, silence, *linear) in enumerate(kernels):
+        for v, (gamma, scaling, silence, *others) in enumerate(kernels):
             scaling = {True: "root", False: "standard"}.get(scaling, scaling)  # early models: whether roots are taken
             offset, factor, anchors, mean = (arrays[f"view{v}.{name}"] for name in _EMBEDDING_ARRAYS)
             basis = arrays.get(f"view{v}.basis")
-            kernel = float(gamma), mean, str(scaling), bool(silence), float(linear[0] if linear else 0)
+            linear, sparse = others + [0.0, False][len(others) :]  # early models do not have them
+            kernel = float(gamma), mean, str(scaling), bool(silence), float(linear), bool(sparse)
             embeddings.append(Embedding(offset, factor, basis, anchors, *kernel))
             projections.append(arrays[f"view{v}.projection"])
         return cls(embeddings, projections, arrays["weights"], arrays["centers"], arrays["bit_weights"])

@@ -22,7 +22,7 @@ SMALLEST_SPREAD = 1e-37  # of a column: the inverse of a smaller one overflows f
 def rows_per_block(widths):
     """1024 rows, or fewer for very wide views."""
     rows = ROWS_PER_BLOCK
-    while rows > 64 and rows * 4 * max(widths) > BYTES_PER_BLOCK:
+    while rows > 8 and rows * 4 * max(widths) > BYTES_PER_BLOCK:
         rows //= 2
     return rows
 
@@ -57,9 +57,11 @@ class Moments:
         if other.count:
             a, b, total = self.count, other.count, self.count + other.count
             shift = other.mean - self.mean
-            self.cubes += other.cubes + shift**3 * (a * b * (a - b) / total**2)
+            squared = shift * shift
+            cubed = squared * shift  # shift**3 takes 20 times as long
+            self.cubes += other.cubes + cubed * (a * b * (a - b) / total**2)
             self.cubes += 3 * shift * (a * other.squares - b * self.squares) / total
-            self.squares += other.squares + shift**2 * (a * b / total)
+            self.squares += other.squares + squared * (a * b / total)
             self.mean += shift * (b / total)
             self.count = total
 

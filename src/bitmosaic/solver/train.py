@@ -13,7 +13,14 @@ from bitmosaic.io.threads import in_order, row_ranges, single_threaded_blas
 from bitmosaic.solver.blocks import FusedBlocks
 from bitmosaic.solver.clustering import refine
 from bitmosaic.solver.constrained.clustering import best_seeding, with_final_sizes, with_rules
-from bitmosaic.solver.embedding import basis_rows, fit_embedding, normalization, principal_basis
+from bitmosaic.solver.embedding import (
+    CenteredRows,
+    basis_rows,
+    centered_rows,
+    fit_embedding,
+    normalization,
+    principal_basis,
+)
 from bitmosaic.solver.loop import NO_CHECKPOINT, Settings, encode, learn
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
@@ -92,7 +99,7 @@ def train(data, options, rng, report: Callable[..., None], checkpoint=NO_CHECKPO
 
 def _train(data, o, rng, report, checkpoint, rules, known):
     n, n_views = data.n_rows, len(data.names)
-    needs = memory_needs(data.widths, o, data.n_here, rules)
+    needs = memory_needs(data.widths, o, data.n_here, rules, getattr(data, "most_values", None))
     n_threads, cache_bytes = needs.plan(o.memory_limit, o.n_threads)
     keep_fused = needs.fused <= cache_bytes
     if keep_fused:
@@ -248,8 +255,9 @@ def make_guide(rules, known, n):
     return Guide(first if known is None else np.where(held >= 0, held, known).astype(np.int32), held)
 
 
-def memory_needs(widths, o, n_rows, rules=None):
-    """The memory needs of a fit of views with these widths; `n_rows` are clustered on this machine."""
+def memory_needs(widths, o, n_rows, rules=None, most_values=None):
+    """The memory needs of a fit of views with these widths; `n_rows` are clustered on this machine. `most_values` is
+    that of LocalData, for sparse views."""
     n_anchors = min(o.n_anchors, most_anchors(o, o.n_train))
     n_clusters = o.n_clusters or most_clusters(o.n_train)
     n_start = min(o.n_train, max(START_ROWS, START_ROWS_PER_CLUSTER * n_clusters))
@@ -266,6 +274,7 @@ def memory_needs(widths, o, n_rows, rules=None):
         more,
         others,
         proposals=o.start == "proposals",
+        most_values=most_values,
     )
 
 
@@ -337,16 +346,15 @@ def _embedding(array, facts, rows, basis, anchors, probes, o, damped, draw, line
             yield read_rows(array, rows[positions[block]], dtype), block
 
     if len(basis):
-        X = np.empty((len(basis), array.shape[1]), np.float32)
-        for raw, block in blocks(basis):
-            X[block] = plain.normalize(raw)[0]
-        plain = replace(plain, basis=principal_basis(X, o.n_components, draw, damped))
+        X = centered_rows(plain, lambda: blocks(basis), len(basis), array.shape[1])
+        components = principal_basis(X, o.n_components, draw, damped)
+        plain = replace(plain, basis=components, sparse=isinstance(X, CenteredRows))
         del X
     own = np.searchsorted(anchors, probes).clip(max=len(anchors) - 1)
     is_anchor = np.where(anchors[own] == probes, own, -1)
     return fit_embedding(
         plain,
-        read_rows(array, rows[anchors], dtype),
+        (X for X, _ in blocks(anchors)),
         ((X, is_anchor[block]) for X, block in blocks(probes)),
         o.kernel_width,
         None if o.start == "rotation" else REACH,

@@ -2,11 +2,12 @@
 
 from bitmosaic.views.folder import read_content_hashes, views_signature
 from bitmosaic.views.open import as_views, read_views
-from bitmosaic.views.views import Rows, Views, exact_dtype, forget_pages, read_rows
+from bitmosaic.views.views import Rows, SparseRows, Views, exact_dtype, forget_pages, read_rows
 from bitmosaic.views.writer import write_views
 
 __all__ = [
     "Rows",
+    "SparseRows",
     "Views",
     "as_views",
     "exact_dtype",

@@ -10,7 +10,17 @@ import numpy as np
 from bitmosaic.errors import FileFormatError, ViewMismatchError
 from bitmosaic.io.read import refuse_larger_than_memory
 from bitmosaic.views.hdf5 import checked, items_inside, open_h5, read_whole
-from bitmosaic.views.views import LABEL_NAMES, H5Rows, Rows, Views, as_labels, is_dataset, is_numeric
+from bitmosaic.views.views import (
+    LABEL_NAMES,
+    H5Rows,
+    Rows,
+    SparseRows,
+    Views,
+    as_labels,
+    is_dataset,
+    is_numeric,
+    is_sparse,
+)
 
 _VIEW_NAMES = ("x", "data", "fea", "features", "views")
 _NUMBERED = re.compile(r"(x|view|v|fea|data)_?(\d+)", re.IGNORECASE)
@@ -100,7 +110,7 @@ def _upright(path: Path, cells: list[Rows], n_labels: int | None) -> list[Rows]:
 
 
 def _is_matrix(value: Variable) -> bool:
-    return isinstance(value, np.ndarray | H5Rows) and len(value.shape) == 2 and is_numeric(value.dtype)
+    return isinstance(value, np.ndarray | H5Rows | SparseRows) and len(value.shape) == 2 and is_numeric(value.dtype)
 
 
 def _is_text(value: Variable) -> bool:
@@ -124,7 +134,7 @@ def _load_plain(path: Path) -> dict[str, Variable]:
         numeric = [(shape, kind) for _, shape, kind in whosmat(path) if kind in _NUMERIC_CLASSES]
         refuse_larger_than_memory(path, sum(prod(shape) * np.dtype(kind).itemsize for shape, kind in numeric))
         loaded = loadmat(path)
-        return {name: _from_scipy(path, value) for name, value in loaded.items() if not name.startswith("__")}
+        return {name: _from_scipy(value) for name, value in loaded.items() if not name.startswith("__")}
     except FileFormatError:
         raise
     except Exception as error:  # a damaged file raises anything, from KeyError to zlib.error
@@ -134,21 +144,14 @@ def _load_plain(path: Path) -> dict[str, Variable]:
         ) from error
 
 
-def _from_scipy(path: Path, value: Any) -> Variable:
-    from scipy.sparse import issparse
-
-    if issparse(value):
-        return _dense(path, value)
+def _from_scipy(value: Any) -> Variable:
+    if is_sparse(value):
+        return SparseRows(value)
     if not isinstance(value, np.ndarray) or value.dtype.names:
         return "a struct or object"
     if value.dtype == object:
-        return [_from_scipy(path, cell) for cell in value.ravel(order="F")]
+        return [_from_scipy(cell) for cell in value.ravel(order="F")]
     return np.char.rstrip(value) if _is_text(value) else value
-
-
-def _dense(path: Any, matrix: Any) -> np.ndarray:
-    refuse_larger_than_memory(path, prod(matrix.shape) * matrix.dtype.itemsize)
-    return matrix.toarray()
 
 
 def _load_hdf5(path: Path) -> dict[str, Variable]:
@@ -185,13 +188,11 @@ def _from_hdf5(item: Any, in_cell: bool = False) -> Variable:
     return f"a {item.dtype} array"
 
 
-def _sparse(group: Any) -> np.ndarray:
+def _sparse(group: Any) -> SparseRows:
     """A sparse matrix from its column ends `jc`, row numbers `ir` and `data`. A zero matrix has no `ir` and `data`."""
     from scipy.sparse import csc_array
 
     parts = {name: read_whole(part) for name, part in items_inside(group)}
     ends, rows, data = parts["jc"], parts.get("ir", np.zeros(0, np.int64)), parts.get("data", np.zeros(0))
     shape = (int(group.attrs["MATLAB_sparse"]), len(ends) - 1)
-    matrix = csc_array((data, rows.astype(np.int64), ends.astype(np.int64)), shape)
-    matrix.check_format()  # toarray would not check the row numbers
-    return _dense(group.file.filename, matrix)
+    return SparseRows(csc_array((data, rows.astype(np.int64), ends.astype(np.int64)), shape))

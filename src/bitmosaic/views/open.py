@@ -23,7 +23,17 @@ from bitmosaic.views.folder import open_matrix, read_folder
 from bitmosaic.views.hdf5 import items_inside, open_h5, read_whole
 from bitmosaic.views.mat import read_mat
 from bitmosaic.views.parquet import ParquetRows, read_parquet
-from bitmosaic.views.views import H5Rows, Rows, Views, is_dataset, is_label_name, is_numeric, is_path_name
+from bitmosaic.views.views import (
+    H5Rows,
+    Rows,
+    SparseRows,
+    Views,
+    is_dataset,
+    is_label_name,
+    is_numeric,
+    is_path_name,
+    is_sparse,
+)
 
 # ---- Convert user input to Views. All input of `fit` and `predict` is validated here, once.
 
@@ -33,7 +43,7 @@ def as_views(data: Any) -> Views:
 
     Accepted: Views · a dict of names and (n, d) matrices · a list of (n, d) matrices, named view0, view1, … ·
     one (n, d) matrix, named view0 · a path for `read_views`. Arrays, memory maps and Dask arrays are not copied, and
-    their values are not read.
+    their values are not read. Matrices of scipy.sparse stay sparse, in CSR format.
     """
     if isinstance(data, Views):
         return data
@@ -87,7 +97,7 @@ def _is_row(item: Any) -> bool:
 
 def _as_rows(array: Any, prefix: str) -> Rows:
     """The array unchanged if it can be read by rows, else the result of scikit-learn's check_array."""
-    if is_dataset(array) or isinstance(array, H5Rows | ParquetRows):
+    if is_dataset(array) or isinstance(array, H5Rows | ParquetRows | SparseRows):
         return array
     if hasattr(array, "__dask_graph__"):
         return dask_rows(array, prefix)
@@ -98,6 +108,8 @@ def _as_rows(array: Any, prefix: str) -> Rows:
         raise InvalidDataError(
             f"{prefix}Complex data not supported: got {dtype}. Pass the real and imaginary parts as separate columns."
         )
+    if is_sparse(array):  # Views checks the type of its values
+        return array
     checked = _check_array(array, prefix)
     # check_array turns a memory map into a plain array. Keep the memory map: its pages can be released.
     return array if isinstance(array, np.ndarray) and array.dtype == checked.dtype else checked
@@ -109,6 +121,10 @@ def dask_rows(array: Any, prefix: str) -> Rows:
         raise DataTypeError(
             f"{prefix}With Dask, a view is an array; got a {type(array).__name__}. "
             "Turn a data frame into one with .to_dask_array(lengths=True)."
+        )
+    if is_sparse(getattr(array, "_meta", None)):
+        raise DataTypeError(
+            f"{prefix}The chunks of a Dask array must be dense; these are sparse. Pass the sparse matrix without Dask."
         )
     if any(size != size for size in array.shape):
         raise InvalidDataError(
@@ -172,8 +188,25 @@ def read_npy(path: Path) -> Views:
 
 
 def read_npz(path: Path) -> Views:
-    """Every matrix is a view. Vectors named labels (or y, truth, gt, …) and paths are the labels and paths."""
-    return _as_views(path, load_npz(path))
+    """Every matrix is a view. Vectors named labels (or y, truth, gt, …) and paths are the labels and paths. A file
+    written by scipy.sparse.save_npz is one view."""
+    found = load_npz(path)
+    if {"format", "shape", "data"} <= found.keys():
+        return Views(("view0",), (_read_sparse(path),))
+    return _as_views(path, found)
+
+
+def _read_sparse(path: Path) -> SparseRows:
+    from scipy.sparse import load_npz as load_sparse
+
+    try:
+        return SparseRows(load_sparse(path))
+    except MemoryError:
+        raise
+    except Exception as error:  # inconsistent arrays raise anything, from KeyError to TypeError
+        raise FileFormatError(
+            f"{path} is not a whole sparse matrix ({error}). Write it again with scipy.sparse.save_npz."
+        ) from error
 
 
 def read_hdf5(path: Path) -> Views:

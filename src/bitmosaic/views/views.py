@@ -1,4 +1,4 @@
-"""The class Views, and matrices that are read by rows: HDF5 datasets, concatenated matrices, selected rows."""
+"""The class Views, and matrices that are read by rows: HDF5, sparse and concatenated matrices, selected rows."""
 
 import mmap
 import sys
@@ -187,7 +187,7 @@ def _checked(array: Any, name: str) -> Rows:
         raise InvalidDataError(
             f"A view must hold real numbers; view {name!r} holds {dtype}. Convert its values to numbers first."
         )
-    return array
+    return SparseRows(array) if is_sparse(array) else array
 
 
 def is_label_name(name: str) -> bool:
@@ -262,6 +262,44 @@ def is_dataset(array: Any) -> bool:
     """Whether it is an h5py Dataset. Does not import h5py."""
     h5py = sys.modules.get("h5py")
     return h5py is not None and isinstance(array, h5py.Dataset)
+
+
+class SparseRows:
+    """A sparse matrix as rows. Rows are made dense when they are read, so results are those of the dense matrix.
+
+    A row whose stored values are all NaN is missing: it is read as a row of NaN.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        try:
+            if hasattr(matrix, "check_format"):
+                matrix.check_format()  # SciPy writes to any address for a row or column number out of range
+        except ValueError as error:
+            raise InvalidDataError(f"A sparse matrix must be consistent; {error}. Build it again.") from error
+        self.matrix = matrix.tocsr()
+        self.shape: tuple[int, ...] = tuple(matrix.shape)
+        self.dtype: np.dtype = matrix.dtype
+
+    @property
+    def T(self) -> "SparseRows":
+        return SparseRows(self.matrix.T)
+
+    def most_values(self, n_rows: int) -> int:
+        """Upper bound on the stored values of any `n_rows` rows."""
+        return int(np.sort(np.diff(self.matrix.indptr))[-n_rows:].sum())
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        some = self.matrix[rows]
+        dense = some.toarray()
+        if self.dtype.kind == "f" and (empty := np.isnan(some.data)).any():
+            numbers = np.repeat(np.arange(len(dense)), np.diff(some.indptr))
+            dense[np.setdiff1d(numbers[empty], numbers[~empty])] = np.nan
+        return dense
+
+
+def is_sparse(array: Any) -> bool:
+    """Whether it is a sparse matrix of SciPy, or can be turned into one."""
+    return hasattr(array, "tocsr")
 
 
 class ChainedRows:

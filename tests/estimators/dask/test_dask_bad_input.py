@@ -17,6 +17,7 @@ from made_views import (
     troubled_block,
     use_small_parts,
 )
+from scipy.sparse import csr_array
 
 from bitmosaic import HSIC, BinaryKMeans
 from bitmosaic.errors import BitmosaicError, ClusterError, DataTypeError, InvalidDataError
@@ -70,6 +71,11 @@ def test_a_data_frame_raises_an_error():
         HSIC(**SMALL).fit(Frame())
     with pytest.raises(DataTypeError, match="a view is an array; got a Frame"):
         HSIC(**SMALL).fit({"a": Frame(), "b": Frame()})
+
+
+def test_sparse_chunks_raise_an_error():
+    with pytest.raises(DataTypeError, match=r"must be dense; these are sparse\. Pass the sparse matrix without Dask"):
+        HSIC(**SMALL).fit(as_dask(FAINT)["a"].map_blocks(csr_array))
 
 
 def test_a_mix_of_dask_and_other_arrays_raises_an_error():

@@ -249,7 +249,7 @@ def similarities(X: np.ndarray, anchors: np.ndarray, probes: np.ndarray) -> np.n
     is_anchor[anchors] = np.arange(len(anchors))
     d = X.shape[1]
     plain = normalization(np.zeros(d), np.ones(d, np.float32))
-    embedding = fit_embedding(plain, X[anchors], [(X[probes], is_anchor[probes])], kernel_width=1.0)
+    embedding = fit_embedding(plain, [X[anchors]], [(X[probes], is_anchor[probes])], kernel_width=1.0)
     Z = np.empty((len(X), len(anchors)), np.float32)
     for rows in row_ranges(len(X), BLOCK):
         Z[rows] = embedding(X[rows])[0]

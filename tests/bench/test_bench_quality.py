@@ -1,5 +1,8 @@
 """`bitmosaic bench quality`: cases and methods, resuming an interrupted measurement, tables."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from planted_views import TRUTH, VIEWS
@@ -25,7 +28,7 @@ from bitmosaic.bench.quality import (
     wrong_samples,
 )
 from bitmosaic.cli.options import choose_names
-from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError, ViewMismatchError
+from bitmosaic.errors import FileFormatError, InvalidDataError, MissingExtraError, ParameterError, ViewMismatchError
 from bitmosaic.views import as_views, write_views
 
 
@@ -228,7 +231,36 @@ def test_the_standing_of_hsic_counts_cases_against_the_best_other_method():
     ]
 
 
-@pytest.mark.parametrize("method", ["LSC-K", "MVSC"])
+def test_evoc_is_asked_for_the_number_of_clusters_and_its_noise_is_one_more(folder, monkeypatch):
+    asked = {}
+
+    class EVoC:
+        def __init__(self, **parameters):
+            asked.update(parameters)
+
+        def fit_predict(self, X):
+            asked["lengths"] = [np.linalg.norm(part, axis=1) for part in np.split(X, [12, 19], axis=1)]
+            return np.where(TRUTH == 3, -1, TRUTH)
+
+    monkeypatch.setitem(sys.modules, "evoc", SimpleNamespace(EVoC=EVoC))
+    monkeypatch.setattr(quality, "version", lambda name: "9.9")
+    (run,) = run_all(cases_of([str(folder)]), ["EVoC"], 1, silent)
+    np.testing.assert_allclose(asked.pop("lengths"), 1, rtol=1e-5)
+    assert asked == {"approx_n_clusters": 4, "random_state": 0}
+    assert (run.made_by, run.scores["acc"]) == ("evoc 9.9", 1)
+
+
+def test_a_missing_evoc_is_reported_before_any_run(folder, fits, monkeypatch):
+    monkeypatch.setitem(sys.modules, "evoc", None)
+    with pytest.raises(MissingExtraError, match=r"needs evoc: pip install 'bitmosaic\[bench\]'"):
+        run_all(cases_of([str(folder)]), ["KMeans", "EVoC"], 1, silent)
+    assert fits == []
+
+
+@pytest.mark.parametrize("method", ["LSC-K", "MVSC", "EVoC"])
 def test_other_methods_find_planted_clusters(folder, method):
+    """The first import of evoc compiles its kernels for a minute or two; later ones take 2 s."""
+    if method == "EVoC":
+        pytest.importorskip("evoc")
     (run,) = run_all(cases_of([str(folder)]), [method], 1, silent)
     assert adjusted_rand_score(TRUTH, run.labels) > 0.95

@@ -41,7 +41,7 @@ def quality(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Some of KMeans, KMeans-balanced, KMeans-raw, KMeans-L2, LSC-K, MVSC, HSIC, HSIC.paper, "
+            help="Some of KMeans, KMeans-balanced, KMeans-raw, KMeans-L2, LSC-K, MVSC, EVoC, HSIC, HSIC.paper, "
             "separated by commas.",
             show_default="all",
         ),
@@ -64,11 +64,11 @@ def quality(
         typer.Option(help="A JSON Lines file for labels and times. Its runs are not repeated.", show_default="no file"),
     ] = None,
 ) -> None:
-    """Quality of HSIC, scikit-learn's KMeans, LSC-K and MVSC: mean ± standard deviation over seeds.
+    """Quality of HSIC, scikit-learn's KMeans, LSC-K, MVSC and EVoC: mean ± standard deviation over seeds.
 
     HSIC.paper has the settings of the paper. KMeans, best of 10 starts, runs on the standardized, concatenated views:
     -balanced gives every view the same total variance, -raw scales nothing, -L2 scales rows of each view to length 1.
-    Stored runs of other code are repeated.
+    EVoC runs on the rows of -L2; its noise is one more cluster. Stored runs of other code are repeated.
     """
     from bitmosaic.bench.quality import METHODS, blob_cases, cases_of, print_tables, run_all
     from bitmosaic.errors import ParameterError

@@ -351,7 +351,7 @@ def _seeds(runs: list[Run]) -> str:
 
 
 def quality_table(summary: dict) -> Table:
-    table = _table("data", "method", *SCORES.values(), "÷ KMeans", "seconds")
+    table = empty_table("data", "method", *SCORES.values(), "÷ KMeans", "seconds")
     best: dict[str, float] = {}
     for (data, method), scores in summary.items():
         if is_kmeans(method):
@@ -367,7 +367,7 @@ def quality_table(summary: dict) -> Table:
 
 
 def spoil_table(spoiled: dict[str, str], summary: dict) -> Table:
-    table = _table("HSIC on", *SCORES.values(), "loss of NMI", "seconds")
+    table = empty_table("HSIC on", *SCORES.values(), "loss of NMI", "seconds")
     for before, group in groupby(spoiled, key=lambda name: spoiled[name]):
         table.add_section()
         for name in (before, *group):
@@ -379,7 +379,7 @@ def spoil_table(spoiled: dict[str, str], summary: dict) -> Table:
 
 def blob_table(runs: list[tuple[str, Run]]) -> Table:
     """A table from (row name, run) pairs."""
-    table = _table("blobs seen through", "fits", "with mistakes", "samples", "in a wrong cluster")
+    table = empty_table("blobs seen through", "fits", "with mistakes", "samples", "in a wrong cluster")
     rows: dict[str, list[int]] = {}
     for family, run in runs:
         wrong = wrong_samples(run)
@@ -395,7 +395,7 @@ def wrong_samples(run: Run) -> int:
     return round((1 - run.scores["acc"]) * len(run.truth))
 
 
-def _table(first: str, *others: str) -> Table:
+def empty_table(first: str, *others: str) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=0, caption_justify="left")
     table.add_column(first, overflow="fold")
     for name in others:

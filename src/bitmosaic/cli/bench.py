@@ -51,6 +51,9 @@ def quality(
         int | None,
         typer.Option(min=1, help="Seeds of KMeans, which takes minutes on 60,000 images.", show_default="as --seeds"),
     ] = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Also measure precision@20 of the codes; fits HSIC again.")
+    ] = False,
     each_view: Annotated[bool, typer.Option("--each-view", help="Also run HSIC on each view alone.")] = False,
     spoil: Annotated[
         bool, typer.Option("--spoil", help="Also run HSIC with an extra view: noise, a constant, or a copy.")
@@ -70,6 +73,8 @@ def quality(
     -balanced gives every view the same total variance, -raw scales nothing, -L2 scales rows of each view to length 1.
     EVoC runs on the rows of -L2; its noise is one more cluster. Stored runs of other code are repeated.
     """
+    from bitmosaic.bench.codes import import_faiss
+    from bitmosaic.bench.precision import measure, precision_table
     from bitmosaic.bench.quality import METHODS, blob_cases, cases_of, print_tables, run_all
     from bitmosaic.errors import ParameterError
 
@@ -79,9 +84,15 @@ def quality(
     chosen = choose_names(methods, METHODS) if methods else list(METHODS)
     if (each_view or spoil or blobs) and "HSIC" not in chosen:
         raise ParameterError("--each-view, --spoil and --blobs need HSIC. Add it to --methods.")
+    if search:
+        import_faiss("--search")  # fail now, not after all runs
     with progress_bars(resumes=out is not None) as progress:
         runs = run_all(cases, chosen, seeds, progress, out, kmeans_seeds)
+        searched = [case for case in cases if not case.spoiled and not case.family]
+        precisions = measure(searched, seeds, progress) if search else {}
     print_tables(cases, runs)
+    if search:
+        output().print(precision_table(precisions))
 
 
 def memory(

@@ -218,17 +218,46 @@ def test_blobs_are_counted_by_pairs_of_maps():
     assert rows == [["2", "1", "20", "1"], ["1", "0", "10", "0"], ["3", "1", "30", "1"]]
 
 
-def test_the_standing_of_hsic_counts_cases_against_the_best_other_method():
-    nmi = {"a": (0.9, 0.8, 0.5), "b": (0.8, 0.803, 0.1), "c": (0.5, 0.4, 0.6), "d": (0.5,)}
-    methods = ("HSIC", "KMeans", "LSC-K")
-    summary = {
-        (data, method): {"nmi": (value, 0)}
-        for data, v in nmi.items()
-        for method, value in zip(methods, v, strict=False)
+def standing_cases():
+    """(NMI, ACC) of HSIC, KMeans, KMeans-L2 and LSC-K on four cases; on the last, only HSIC ran."""
+    values = {
+        "a": ((0.9, 0.9), (0.8, 0.7), (0.7, 0.95), (0.5, 0.5)),
+        "b": ((0.8, 0.8), (0.809, 0.7), (0.1, 0.1), (0.9, 0.7)),
+        "c": ((0.5, 0.5), (0.4, 0.4), (0.6, 0.5), (0.5, 0.3)),
+        "d": ((0.5, 0.5),),
     }
-    assert list(quality.standings(summary)) == [
-        "HSIC against the best other method, NMI within 0.005 is level: 1 ahead, 1 level, 1 behind"
-    ]
+    methods = ("HSIC", "KMeans", "KMeans-L2", "LSC-K")
+    return {
+        (data, method): {"nmi": (nmi, 0.0), "acc": (acc, 0.0)}
+        for data, row in values.items()
+        for method, (nmi, acc) in zip(methods, row, strict=False)
+    }
+
+
+def test_hsic_is_counted_against_the_best_kmeans_and_each_method():
+    table, line = quality.standing_tables(standing_cases())
+    rows = {row[:14].strip(): row[14:].split() for row in text(table).splitlines()}
+    assert rows["best KMeans"] == ["1", "1", "1", "1", "1", "1"]
+    assert rows["best peer"] == ["1", "0", "2", "1", "1", "1"]
+    assert rows["KMeans"] == ["2", "1", "0", "3", "0", "0", "2.67"]  # ranks 2, 2, 4
+    assert rows["LSC-K"] == ["1", "1", "1", "3", "0", "0", "2.50"]  # 4, 1, 2.5
+    assert rows["HSIC"] == ["2.17"]  # 1, 3, 2.5
+    assert line == (
+        "HSIC against the best KMeans, 3 cases: NMI 1 ahead, 1 level, 1 behind; ACC 1 ahead, 1 level, 1 behind"
+    )
+
+
+def test_scores_within_the_joint_spread_are_level():
+    cases = {"a": {"HSIC": {"nmi": (0.5, 0.03)}, "LSC-K": {"nmi": (0.549, 0.04)}}}
+    assert quality.standings(cases, ["LSC-K"], "nmi") == {"ahead": 0, "level": 1, "behind": 0}
+    cases["a"]["LSC-K"]["nmi"] = (0.551, 0.04)
+    assert quality.standings(cases, ["LSC-K"], "nmi") == {"ahead": 0, "level": 0, "behind": 1}
+
+
+def test_nothing_is_counted_without_hsic_or_without_peers():
+    summary = standing_cases()
+    for kept in ("HSIC", "KMeans"):
+        assert list(quality.standing_tables({key: s for key, s in summary.items() if key[1] == kept})) == []
 
 
 def test_evoc_is_asked_for_the_number_of_clusters_and_its_noise_is_one_more(folder, monkeypatch):

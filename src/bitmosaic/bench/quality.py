@@ -19,6 +19,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from scipy.stats import rankdata
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler, normalize
@@ -295,7 +296,7 @@ def blob_centers(c: int, d: int, rng: np.random.Generator) -> np.ndarray:
 
 # ---- tables
 
-LEVEL = 0.005  # difference of NMI
+LEVEL = 0.01  # difference of two scores that does not count
 WIDTH = 100  # columns of output to a file or pipe
 
 
@@ -303,23 +304,19 @@ def print_tables(cases: list[Case], runs: list[Run]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
-    for table in _tables(cases, runs):
-        console.print(table)
+    for part in _tables(cases, runs):
+        console.print(part)
 
 
-def _tables(cases: list[Case], runs: list[Run]) -> Iterator[Table]:
+def _tables(cases: list[Case], runs: list[Run]) -> Iterator[Table | str]:
     summary = summarize(runs)
     plain = [case.name for case in cases if not case.spoiled and not case.family]
     if plain:
-        table = quality_table({key: scores for key, scores in summary.items() if key[0] in plain})
-        table.caption = "\n".join(
-            [
-                f"mean ± standard deviation {_seeds(runs)}",
-                "÷ KMeans: NMI divided by that of the best KMeans",
-                *standings({key: scores for key, scores in summary.items() if key[0] in plain}),
-            ]
-        )
+        shown = {key: scores for key, scores in summary.items() if key[0] in plain}
+        table = quality_table(shown)
+        table.caption = f"mean ± standard deviation {_seeds(runs)}\n÷ KMeans: NMI divided by that of the best KMeans"
         yield table
+        yield from standing_tables(shown)
     spoiled = {case.name: case.spoiled for case in cases if case.spoiled}
     if spoiled:
         yield spoil_table(spoiled, summary)
@@ -328,19 +325,62 @@ def _tables(cases: list[Case], runs: list[Run]) -> Iterator[Table]:
         yield blob_table([(families[run.data], run) for run in runs if run.data in families])
 
 
-def standings(summary: dict) -> Iterator[str]:
-    """For each HSIC, on how many cases its mean NMI is ahead of, level with or behind the best other method."""
-    ours = [name for name in METHODS if name.startswith("HSIC")]
-    for name in ours:
-        counts = {"ahead": 0, "level": 0, "behind": 0}
-        for data in {data for data, method in summary if method == name}:
-            others = [s["nmi"][0] for (d, method), s in summary.items() if d == data and method not in ours]
-            if others:
-                lead = summary[data, name]["nmi"][0] - max(others)
-                counts["level" if abs(lead) <= LEVEL else "ahead" if lead > 0 else "behind"] += 1
-        if any(counts.values()):
-            counted = ", ".join(f"{count} {where}" for where, count in counts.items())
-            yield f"{name} against the best other method, NMI within {LEVEL} is level: {counted}"
+def standing_tables(summary: dict) -> Iterator[Table | str]:
+    """On how many cases HSIC is ahead of, level with and behind each other method, and the mean rank of each.
+
+    Then the same as one line, against the best KMeans of each case, or the best peer if there is no KMeans.
+    """
+    cases: dict[str, dict] = {}
+    for (data, method), scores in summary.items():
+        cases.setdefault(data, {})[method] = scores
+    cases = {data: scores for data, scores in cases.items() if "HSIC" in scores and len(scores) > 1}
+    peers = [name for name in METHODS if name != "HSIC" and any(name in scores for scores in cases.values())]
+    opponents = {
+        "best KMeans": [name for name in peers if is_kmeans(name)],
+        "best peer": [name for name in peers if name != "HSIC.paper"],
+        **{name: [name] for name in peers},
+    }
+    opponents = {name: methods for name, methods in opponents.items() if methods}
+    if not cases:
+        return
+    ranks = mean_ranks(cases)
+    table = empty_table("HSIC against", "NMI ahead", "level", "behind", "ACC ahead", "level", "behind", "mean rank")
+    counts = {
+        name: [standings(cases, methods, score) for score in ("nmi", "acc")] for name, methods in opponents.items()
+    }
+    for name, both in counts.items():
+        cells = [str(count) for one in both for count in one.values()]
+        table.add_row(name, *cells, f"{ranks[name]:.2f}" if name in ranks else "", end_section=name == "best peer")
+    table.add_row("HSIC", *[""] * 6, f"{ranks['HSIC']:.2f}")
+    table.caption = (
+        f"number of cases; level: within {LEVEL} or the joint standard deviation; rank by NMI, the best has 1, among "
+        "the methods that ran on a case"
+    )
+    yield table
+    name, both = next(iter(counts.items()))
+    texts = (", ".join(f"{count} {where}" for where, count in one.items()) for one in both)
+    yield f"HSIC against the {name}, {len(cases)} cases: NMI {next(texts)}; ACC {next(texts)}"
+
+
+def standings(cases: dict[str, dict], methods: list[str], score: str) -> dict[str, int]:
+    """On how many cases HSIC is ahead of, level with and behind the best of these methods in the mean of a score."""
+    counts = {"ahead": 0, "level": 0, "behind": 0}
+    for scores in cases.values():
+        others = [scores[name][score] for name in methods if name in scores]
+        if others:
+            (mean, spread), (best, its_spread) = scores["HSIC"][score], max(others)
+            lead, joint = mean - best, float(np.hypot(spread, its_spread))
+            counts["level" if abs(lead) <= max(LEVEL, joint) else "ahead" if lead > 0 else "behind"] += 1
+    return counts
+
+
+def mean_ranks(cases: dict[str, dict]) -> dict[str, float]:
+    """The mean rank of each method by NMI over the cases it ran on. Equal ones share the mean of their ranks."""
+    ranks: dict[str, list[float]] = {}
+    for scores in cases.values():
+        for name, rank in zip(scores, rankdata([-s["nmi"][0] for s in scores.values()]), strict=True):
+            ranks.setdefault(name, []).append(rank)
+    return {name: float(np.mean(some)) for name, some in ranks.items()}
 
 
 def _seeds(runs: list[Run]) -> str:

@@ -8,7 +8,7 @@ import pytest
 from planted_views import TRUTH, VIEWS
 from rich.console import Console
 from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from bitmosaic.bench import quality
 from bitmosaic.bench.experiment import Run, load
@@ -79,14 +79,41 @@ def test_a_single_view_that_is_also_given_is_compared(folder):
         assert alone.compared
 
 
-def test_the_option_spoil_adds_one_useless_view(folder):
+def test_the_option_spoil_adds_one_useless_or_weak_view(folder):
     spoiled = {case.name: case.views(3) for case in cases_of([str(folder)], spoil=True) if case.spoiled == "images"}
-    assert [len(views) for views in spoiled.values()] == [4] * 5
+    assert {name: views.names[-1] for name, views in spoiled.items()} == {
+        "images + noise": "+noise",
+        "images + constant": "+constant",
+        "images + copy of a": "+copy",
+        "images + copy of b": "+copy",
+        "images + copy of c": "+copy",
+        "images + weak view": "+weak",
+    }
+    assert {len(views) for views in spoiled.values()} == {4}
     noise = spoiled["images + noise"].arrays[-1]
     assert noise.shape == (600, 50)
     assert abs(noise.std() - 1) < 0.02
     assert np.ptp(spoiled["images + constant"].arrays[-1]) == 0
     np.testing.assert_array_equal(spoiled["images + copy of b"].arrays[-1], VIEWS["b"])
+
+
+def test_a_weak_view_says_something_about_the_classes(folder):
+    (case,) = (case for case in cases_of([str(folder)], spoil=True) if case.name == "images + weak view")
+    weak = case.views(0).arrays[-1]
+    labels = KMeans(4, n_init=10, random_state=0).fit_predict(weak)
+    assert weak.dtype == np.float32
+    assert 0.05 < normalized_mutual_info_score(TRUTH, labels) < 0.6
+
+
+def test_the_option_spoil_compares_each_view_with_the_same_beside_noise(folder):
+    cases = {case.name: case for case in cases_of([str(folder), f"{folder}?views=a"], spoil=True)}
+    assert cases["images[b] + noise"].spoiled == "images[b]"
+    assert cases["images[b] + noise"].views(0).names == ("b", "+noise")
+    assert cases["images[b]"].views(0).names == ("b",)
+    spoiled = {name: case.spoiled for name, case in cases.items() if case.spoiled}
+    summary = {(name, "HSIC"): scores(0.5) for name in cases}
+    firsts = [line.split("  ")[0].strip() for line in text(spoil_table(spoiled, summary)).splitlines()]
+    assert firsts.count("images[a]") == 1  # one section, though its cases are not adjacent
 
 
 def test_blobs_are_well_separated():

@@ -12,6 +12,7 @@ from functools import cache
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sklearn
@@ -181,6 +182,7 @@ def run_all(
         start = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.filterwarnings("ignore", r"Views \['\+constant'\] are constant")  # added by --spoil
             labels = fit(prepared, len(np.unique(case.truth)), seed, report)
         run = Run(case.name, name, seed, time.perf_counter() - start, maker(name), labels, case.truth)
         stored.add(run, case)
@@ -234,18 +236,21 @@ MAPS: dict[str, Callable] = {
 def cases_of(data: list[str], each_view: bool = False, spoil: bool = False) -> list[Case]:
     """Cases from data sets given as PATH or PATH?views=NAME,NAME. Large files are opened but not read.
 
-    `each_view` adds a case for each single view. `spoil` adds cases with one useless extra view.
+    `each_view` adds a case for each single view. `spoil` adds cases with one useless or weak extra view, and those of
+    each single view beside noise.
     """
     found: dict[str, Case] = {}
     for name, views, truth in map(open_data, data):
         if name in found and found[name].compared:
             raise InvalidDataError(f"Data sets need different names; got {name} twice. Rename a file.")
         found[name] = Case(name, truth, _always(views), compared=True)
-        if each_view and len(views) > 1:
-            for view in views:
-                called = f"{name.partition('[')[0]}[{view}]"
-                found.setdefault(called, Case(called, truth, _always(choose_views(views, [view]))))
-        for addition, extended in _with_useless_view(views) if spoil else ():
+        singles = [choose_views(views, [view]) for view in views] if len(views) > 1 else []
+        for single in singles if each_view or spoil else []:
+            called = f"{name.partition('[')[0]}[{single.names[0]}]"
+            found.setdefault(called, Case(called, truth, _always(single)))
+            if spoil:
+                found[f"{called} + noise"] = Case(f"{called} + noise", truth, _with_noise(single), spoiled=called)
+        for addition, extended in _with_extra_view(views, truth) if spoil else ():
             called = f"{name} + {addition}"
             found[called] = Case(called, truth, extended, spoiled=name)
     return list(found.values())
@@ -255,17 +260,33 @@ def _always(views: Views) -> Callable[[int], Views]:
     return lambda seed: views
 
 
-def _with_useless_view(views: Views) -> Iterator[tuple[str, Callable[[int], Views]]]:
+EXTRA = 50  # columns of noise, or of a weak view
+WEAK = 0.25  # standard deviation of class means of the weak view; KMeans finds them with an NMI of 0.1 to 0.4
+
+
+def _with_extra_view(views: Views, truth: np.ndarray) -> Iterator[tuple[str, Callable[[int], Views]]]:
     """(name of the added view, function from a seed to the views with it) pairs."""
-
-    def added(name, array):
-        return replace(views, names=(*views.names, name), arrays=(*views.arrays, array), columns=None)
-
-    n = views.n_rows
-    yield "noise", lambda seed: added("+noise", np.random.default_rng(seed).normal(size=(n, 50)).astype(np.float32))
-    yield "constant", _always(added("+constant", np.ones((n, 5), np.float32)))
+    yield "noise", _with_noise(views)
+    yield "constant", _always(_added(views, "+constant", np.ones((views.n_rows, 5), np.float32)))
     for name, array in zip(views.names, views.arrays, strict=True):
-        yield f"copy of {name}", _always(added("+copy", array))
+        yield f"copy of {name}", _always(_added(views, "+copy", array))
+    classes, numbers = np.unique(truth, return_inverse=True)
+
+    def weak(seed):
+        rng = np.random.default_rng(seed)
+        means = WEAK * rng.normal(size=(len(classes), EXTRA))
+        return _added(views, "+weak", (means[numbers] + rng.normal(size=(len(truth), EXTRA))).astype(np.float32))
+
+    yield "weak view", weak
+
+
+def _with_noise(views: Views) -> Callable[[int], Views]:
+    n = views.n_rows
+    return lambda seed: _added(views, "+noise", np.random.default_rng(seed).normal(size=(n, EXTRA)).astype(np.float32))
+
+
+def _added(views: Views, name: str, array: Any) -> Views:
+    return replace(views, names=(*views.names, name), arrays=(*views.arrays, array), columns=None)
 
 
 def blob_cases() -> list[Case]:
@@ -408,9 +429,9 @@ def quality_table(summary: dict) -> Table:
 
 def spoil_table(spoiled: dict[str, str], summary: dict) -> Table:
     table = empty_table("HSIC on", *SCORES.values(), "loss of NMI", "seconds")
-    for before, group in groupby(spoiled, key=lambda name: spoiled[name]):
+    for before in dict.fromkeys(spoiled.values()):
         table.add_section()
-        for name in (before, *group):
+        for name in (before, *(name for name in spoiled if spoiled[name] == before)):
             scores, reference = summary[name, "HSIC"], summary[before, "HSIC"]["nmi"][0]
             loss = "" if name == before else f"{100 * (1 - scores['nmi'][0] / reference):.1f}%"
             table.add_row(escape(name), *_cells(scores), loss, _seconds(*scores["seconds"]))

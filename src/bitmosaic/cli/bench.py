@@ -36,7 +36,10 @@ def _row_numbers(rows: str) -> list[int]:
 def quality(
     data: Annotated[
         list[str] | None,
-        typer.Argument(help="Multi-view files or views folders with known classes: PATH, or PATH?views=lbp,gist,hog."),
+        typer.Argument(
+            help="Multi-view files or views folders with known classes: PATH, or 'PATH?views=lbp,gist' in quotes. "
+            "The same PATH may be given several times: 'in10?views=deep' 'in10?views=lbp,gist,hog' in10."
+        ),
     ] = None,
     methods: Annotated[
         str | None,
@@ -56,7 +59,11 @@ def quality(
     ] = False,
     each_view: Annotated[bool, typer.Option("--each-view", help="Also run HSIC on each view alone.")] = False,
     spoil: Annotated[
-        bool, typer.Option("--spoil", help="Also run HSIC with an extra view: noise, a constant, or a copy.")
+        bool,
+        typer.Option(
+            "--spoil",
+            help="Also run HSIC with an extra view (noise, constant, copy or weak), and on each view with noise.",
+        ),
     ] = False,
     blobs: Annotated[
         bool,
@@ -88,8 +95,7 @@ def quality(
         import_faiss("--search")  # fail now, not after all runs
     with progress_bars(resumes=out is not None) as progress:
         runs = run_all(cases, chosen, seeds, progress, out, kmeans_seeds)
-        searched = [case for case in cases if not case.spoiled and not case.family]
-        precisions = measure(searched, seeds, progress) if search else {}
+        precisions = measure([case for case in cases if case.compared], seeds, progress) if search else {}
     print_tables(cases, runs)
     if search:
         output().print(precision_table(precisions))

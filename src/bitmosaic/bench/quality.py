@@ -326,7 +326,7 @@ def print_tables(cases: list[Case], runs: list[Run]) -> None:
     if not console.is_terminal:
         console = Console(width=WIDTH)
     for part in _tables(cases, runs):
-        console.print(part)
+        console.print(part, soft_wrap=isinstance(part, str))  # one line, also in a file
 
 
 def _tables(cases: list[Case], runs: list[Run]) -> Iterator[Table | str]:

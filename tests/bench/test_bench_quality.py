@@ -1,11 +1,14 @@
 """`bitmosaic bench quality`: cases and methods, resuming an interrupted measurement, tables."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from planted_views import TRUTH, VIEWS
 from rich.console import Console
 from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from bitmosaic.bench import quality
 from bitmosaic.bench.experiment import Run, load
@@ -25,7 +28,7 @@ from bitmosaic.bench.quality import (
     wrong_samples,
 )
 from bitmosaic.cli.options import choose_names
-from bitmosaic.errors import FileFormatError, InvalidDataError, ParameterError, ViewMismatchError
+from bitmosaic.errors import FileFormatError, InvalidDataError, MissingExtraError, ParameterError, ViewMismatchError
 from bitmosaic.views import as_views, write_views
 
 
@@ -76,14 +79,41 @@ def test_a_single_view_that_is_also_given_is_compared(folder):
         assert alone.compared
 
 
-def test_the_option_spoil_adds_one_useless_view(folder):
+def test_the_option_spoil_adds_one_useless_or_weak_view(folder):
     spoiled = {case.name: case.views(3) for case in cases_of([str(folder)], spoil=True) if case.spoiled == "images"}
-    assert [len(views) for views in spoiled.values()] == [4] * 5
+    assert {name: views.names[-1] for name, views in spoiled.items()} == {
+        "images + noise": "+noise",
+        "images + constant": "+constant",
+        "images + copy of a": "+copy",
+        "images + copy of b": "+copy",
+        "images + copy of c": "+copy",
+        "images + weak view": "+weak",
+    }
+    assert {len(views) for views in spoiled.values()} == {4}
     noise = spoiled["images + noise"].arrays[-1]
     assert noise.shape == (600, 50)
     assert abs(noise.std() - 1) < 0.02
     assert np.ptp(spoiled["images + constant"].arrays[-1]) == 0
     np.testing.assert_array_equal(spoiled["images + copy of b"].arrays[-1], VIEWS["b"])
+
+
+def test_a_weak_view_says_something_about_the_classes(folder):
+    (case,) = (case for case in cases_of([str(folder)], spoil=True) if case.name == "images + weak view")
+    weak = case.views(0).arrays[-1]
+    labels = KMeans(4, n_init=10, random_state=0).fit_predict(weak)
+    assert weak.dtype == np.float32
+    assert 0.05 < normalized_mutual_info_score(TRUTH, labels) < 0.6
+
+
+def test_the_option_spoil_compares_each_view_with_the_same_beside_noise(folder):
+    cases = {case.name: case for case in cases_of([str(folder), f"{folder}?views=a"], spoil=True)}
+    assert cases["images[b] + noise"].spoiled == "images[b]"
+    assert cases["images[b] + noise"].views(0).names == ("b", "+noise")
+    assert cases["images[b]"].views(0).names == ("b",)
+    spoiled = {name: case.spoiled for name, case in cases.items() if case.spoiled}
+    summary = {(name, "HSIC"): scores(0.5) for name in cases}
+    firsts = [line.split("  ")[0].strip() for line in text(spoil_table(spoiled, summary)).splitlines()]
+    assert firsts.count("images[a]") == 1  # one section, though its cases are not adjacent
 
 
 def test_blobs_are_well_separated():
@@ -215,20 +245,78 @@ def test_blobs_are_counted_by_pairs_of_maps():
     assert rows == [["2", "1", "20", "1"], ["1", "0", "10", "0"], ["3", "1", "30", "1"]]
 
 
-def test_the_standing_of_hsic_counts_cases_against_the_best_other_method():
-    nmi = {"a": (0.9, 0.8, 0.5), "b": (0.8, 0.803, 0.1), "c": (0.5, 0.4, 0.6), "d": (0.5,)}
-    methods = ("HSIC", "KMeans", "LSC-K")
-    summary = {
-        (data, method): {"nmi": (value, 0)}
-        for data, v in nmi.items()
-        for method, value in zip(methods, v, strict=False)
+def standing_cases():
+    """(NMI, ACC) of HSIC, KMeans, KMeans-L2 and LSC-K on four cases; on the last, only HSIC ran."""
+    values = {
+        "a": ((0.9, 0.9), (0.8, 0.7), (0.7, 0.95), (0.5, 0.5)),
+        "b": ((0.8, 0.8), (0.809, 0.7), (0.1, 0.1), (0.9, 0.7)),
+        "c": ((0.5, 0.5), (0.4, 0.4), (0.6, 0.5), (0.5, 0.3)),
+        "d": ((0.5, 0.5),),
     }
-    assert list(quality.standings(summary)) == [
-        "HSIC against the best other method, NMI within 0.005 is level: 1 ahead, 1 level, 1 behind"
-    ]
+    methods = ("HSIC", "KMeans", "KMeans-L2", "LSC-K")
+    return {
+        (data, method): {"nmi": (nmi, 0.0), "acc": (acc, 0.0)}
+        for data, row in values.items()
+        for method, (nmi, acc) in zip(methods, row, strict=False)
+    }
 
 
-@pytest.mark.parametrize("method", ["LSC-K", "MVSC"])
+def test_hsic_is_counted_against_the_best_kmeans_and_each_method():
+    table, line = quality.standing_tables(standing_cases())
+    rows = {row[:14].strip(): row[14:].split() for row in text(table).splitlines()}
+    assert rows["best KMeans"] == ["1", "1", "1", "1", "1", "1"]
+    assert rows["best peer"] == ["1", "0", "2", "1", "1", "1"]
+    assert rows["KMeans"] == ["2", "1", "0", "3", "0", "0", "2.67"]  # ranks 2, 2, 4
+    assert rows["LSC-K"] == ["1", "1", "1", "3", "0", "0", "2.50"]  # 4, 1, 2.5
+    assert rows["HSIC"] == ["2.17"]  # 1, 3, 2.5
+    assert line == (
+        "HSIC against the best KMeans, 3 cases: NMI 1 ahead, 1 level, 1 behind; ACC 1 ahead, 1 level, 1 behind"
+    )
+
+
+def test_scores_within_the_joint_spread_are_level():
+    cases = {"a": {"HSIC": {"nmi": (0.5, 0.03)}, "LSC-K": {"nmi": (0.549, 0.04)}}}
+    assert quality.standings(cases, ["LSC-K"], "nmi") == {"ahead": 0, "level": 1, "behind": 0}
+    cases["a"]["LSC-K"]["nmi"] = (0.551, 0.04)
+    assert quality.standings(cases, ["LSC-K"], "nmi") == {"ahead": 0, "level": 0, "behind": 1}
+
+
+def test_nothing_is_counted_without_hsic_or_without_peers():
+    summary = standing_cases()
+    for kept in ("HSIC", "KMeans"):
+        assert list(quality.standing_tables({key: s for key, s in summary.items() if key[1] == kept})) == []
+
+
+def test_evoc_is_asked_for_the_number_of_clusters_and_its_noise_is_one_more(folder, monkeypatch):
+    asked = {}
+
+    class EVoC:
+        def __init__(self, **parameters):
+            asked.update(parameters)
+
+        def fit_predict(self, X):
+            asked["lengths"] = [np.linalg.norm(part, axis=1) for part in np.split(X, [12, 19], axis=1)]
+            return np.where(TRUTH == 3, -1, TRUTH)
+
+    monkeypatch.setitem(sys.modules, "evoc", SimpleNamespace(EVoC=EVoC))
+    monkeypatch.setattr(quality, "version", lambda name: "9.9")
+    (run,) = run_all(cases_of([str(folder)]), ["EVoC"], 1, silent)
+    np.testing.assert_allclose(asked.pop("lengths"), 1, rtol=1e-5)
+    assert asked == {"approx_n_clusters": 4, "random_state": 0}
+    assert (run.made_by, run.scores["acc"]) == ("evoc 9.9", 1)
+
+
+def test_a_missing_evoc_is_reported_before_any_run(folder, fits, monkeypatch):
+    monkeypatch.setitem(sys.modules, "evoc", None)
+    with pytest.raises(MissingExtraError, match=r"needs evoc: pip install 'bitmosaic\[bench\]'"):
+        run_all(cases_of([str(folder)]), ["KMeans", "EVoC"], 1, silent)
+    assert fits == []
+
+
+@pytest.mark.parametrize("method", ["LSC-K", "MVSC", "EVoC"])
 def test_other_methods_find_planted_clusters(folder, method):
+    """The first import of evoc compiles its kernels for a minute or two; later ones take 2 s."""
+    if method == "EVoC":
+        pytest.importorskip("evoc")
     (run,) = run_all(cases_of([str(folder)]), [method], 1, silent)
     assert adjusted_rand_score(TRUTH, run.labels) > 0.95

@@ -1,5 +1,5 @@
-"""Compare HSIC with k-means, LSC-K and MVSC on labeled data over several seeds. Scores are computed from the stored
-labels."""
+"""Compare HSIC with k-means, LSC-K, MVSC and EVoC on labeled data over several seeds. Scores are computed from the
+stored labels."""
 
 import hashlib
 import itertools
@@ -9,8 +9,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sklearn
@@ -18,6 +20,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from scipy.stats import rankdata
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler, normalize
@@ -26,7 +29,7 @@ import bitmosaic
 from bitmosaic.bench.baselines import make
 from bitmosaic.bench.datasets import choose_views, open_data
 from bitmosaic.bench.experiment import SCORES, Case, Run, RunFile
-from bitmosaic.errors import InvalidDataError
+from bitmosaic.errors import InvalidDataError, MissingExtraError
 from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.views import Views, read_rows
 
@@ -38,7 +41,9 @@ N_INIT = 10
 def _floats(views: Views) -> list[np.ndarray]:
     arrays = [read_rows(array, slice(0, views.n_rows)) for array in views.arrays]
     if any(np.isnan(X).any() for X in arrays):
-        raise InvalidDataError("KMeans needs complete views; some values are NaN. Leave it out: --methods HSIC.")
+        raise InvalidDataError(
+            "KMeans and EVoC need complete views; some values are NaN. Leave them out: --methods HSIC."
+        )
     return arrays
 
 
@@ -81,6 +86,25 @@ def paper(views, n_clusters, seed, progress):
     return HSIC.paper(n_clusters, random_state=seed).fit(views, progress=progress).labels_
 
 
+def evoc(X, n_clusters, seed, progress):
+    """The labels of EVoC when asked for `n_clusters`. Rows that it leaves out as noise (-1) are one more cluster.
+
+    Its layers of clusters without that number are worse: on EfficientNet features of ImageNet-10 the layer nearest to
+    10 clusters has 15, NMI 0.77 instead of 0.83.
+    """
+    return import_evoc().EVoC(approx_n_clusters=n_clusters, random_state=seed).fit_predict(X)
+
+
+def import_evoc():
+    try:
+        import evoc
+    except ImportError:
+        raise MissingExtraError(
+            "The method EVoC needs evoc: pip install 'bitmosaic[bench]'. Or leave it out with --methods."
+        ) from None
+    return evoc
+
+
 def _baseline(name: str) -> Callable:
     return lambda views, n_clusters, seed, progress: make(name, n_clusters, random_state=seed).fit_predict(views)
 
@@ -96,6 +120,7 @@ METHODS: dict[str, tuple[Callable, Callable]] = {
     "KMeans-L2": (unit_rows, kmeans),
     "LSC-K": (_unchanged, _baseline("LSC-K")),
     "MVSC": (_unchanged, _baseline("MVSC")),
+    "EVoC": (unit_rows, evoc),
     "HSIC": (_unchanged, hsic),
     "HSIC.paper": (_unchanged, paper),
 }
@@ -128,6 +153,8 @@ def run_all(
     """
     if out is not None:
         Path(out).touch()  # fail now if it cannot be written, not after the first fit
+    if "EVoC" in methods:
+        import_evoc()  # fail now, not after the runs of other methods
     stored = RunFile(out)
     for case in cases:
         stored.check(case)
@@ -155,6 +182,7 @@ def run_all(
         start = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.filterwarnings("ignore", r"Views \['\+constant'\] are constant")  # added by --spoil
             labels = fit(prepared, len(np.unique(case.truth)), seed, report)
         run = Run(case.name, name, seed, time.perf_counter() - start, maker(name), labels, case.truth)
         stored.add(run, case)
@@ -168,6 +196,8 @@ def maker(method: str) -> str:
     """The code version of a method. Stored runs of another version are repeated."""
     if is_kmeans(method):
         return f"scikit-learn {sklearn.__version__}, Elkan, {N_INIT} starts"
+    if method == "EVoC":
+        return f"evoc {version('evoc')}"
     return f"bitmosaic {_source_hash()}"
 
 
@@ -206,18 +236,21 @@ MAPS: dict[str, Callable] = {
 def cases_of(data: list[str], each_view: bool = False, spoil: bool = False) -> list[Case]:
     """Cases from data sets given as PATH or PATH?views=NAME,NAME. Large files are opened but not read.
 
-    `each_view` adds a case for each single view. `spoil` adds cases with one useless extra view.
+    `each_view` adds a case for each single view. `spoil` adds cases with one useless or weak extra view, and those of
+    each single view beside noise.
     """
     found: dict[str, Case] = {}
     for name, views, truth in map(open_data, data):
         if name in found and found[name].compared:
             raise InvalidDataError(f"Data sets need different names; got {name} twice. Rename a file.")
         found[name] = Case(name, truth, _always(views), compared=True)
-        if each_view and len(views) > 1:
-            for view in views:
-                called = f"{name.partition('[')[0]}[{view}]"
-                found.setdefault(called, Case(called, truth, _always(choose_views(views, [view]))))
-        for addition, extended in _with_useless_view(views) if spoil else ():
+        singles = [choose_views(views, [view]) for view in views] if len(views) > 1 else []
+        for single in singles if each_view or spoil else []:
+            called = f"{name.partition('[')[0]}[{single.names[0]}]"
+            found.setdefault(called, Case(called, truth, _always(single)))
+            if spoil:
+                found[f"{called} + noise"] = Case(f"{called} + noise", truth, _with_noise(single), spoiled=called)
+        for addition, extended in _with_extra_view(views, truth) if spoil else ():
             called = f"{name} + {addition}"
             found[called] = Case(called, truth, extended, spoiled=name)
     return list(found.values())
@@ -227,17 +260,33 @@ def _always(views: Views) -> Callable[[int], Views]:
     return lambda seed: views
 
 
-def _with_useless_view(views: Views) -> Iterator[tuple[str, Callable[[int], Views]]]:
+EXTRA = 50  # columns of noise, or of a weak view
+WEAK = 0.25  # standard deviation of class means of the weak view; KMeans finds them with an NMI of 0.1 to 0.4
+
+
+def _with_extra_view(views: Views, truth: np.ndarray) -> Iterator[tuple[str, Callable[[int], Views]]]:
     """(name of the added view, function from a seed to the views with it) pairs."""
-
-    def added(name, array):
-        return replace(views, names=(*views.names, name), arrays=(*views.arrays, array), columns=None)
-
-    n = views.n_rows
-    yield "noise", lambda seed: added("+noise", np.random.default_rng(seed).normal(size=(n, 50)).astype(np.float32))
-    yield "constant", _always(added("+constant", np.ones((n, 5), np.float32)))
+    yield "noise", _with_noise(views)
+    yield "constant", _always(_added(views, "+constant", np.ones((views.n_rows, 5), np.float32)))
     for name, array in zip(views.names, views.arrays, strict=True):
-        yield f"copy of {name}", _always(added("+copy", array))
+        yield f"copy of {name}", _always(_added(views, "+copy", array))
+    classes, numbers = np.unique(truth, return_inverse=True)
+
+    def weak(seed):
+        rng = np.random.default_rng(seed)
+        means = WEAK * rng.normal(size=(len(classes), EXTRA))
+        return _added(views, "+weak", (means[numbers] + rng.normal(size=(len(truth), EXTRA))).astype(np.float32))
+
+    yield "weak view", weak
+
+
+def _with_noise(views: Views) -> Callable[[int], Views]:
+    n = views.n_rows
+    return lambda seed: _added(views, "+noise", np.random.default_rng(seed).normal(size=(n, EXTRA)).astype(np.float32))
+
+
+def _added(views: Views, name: str, array: Any) -> Views:
+    return replace(views, names=(*views.names, name), arrays=(*views.arrays, array), columns=None)
 
 
 def blob_cases() -> list[Case]:
@@ -268,7 +317,7 @@ def blob_centers(c: int, d: int, rng: np.random.Generator) -> np.ndarray:
 
 # ---- tables
 
-LEVEL = 0.005  # difference of NMI
+LEVEL = 0.01  # difference of two scores that does not count
 WIDTH = 100  # columns of output to a file or pipe
 
 
@@ -276,23 +325,19 @@ def print_tables(cases: list[Case], runs: list[Run]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
-    for table in _tables(cases, runs):
-        console.print(table)
+    for part in _tables(cases, runs):
+        console.print(part, soft_wrap=isinstance(part, str))  # one line, also in a file
 
 
-def _tables(cases: list[Case], runs: list[Run]) -> Iterator[Table]:
+def _tables(cases: list[Case], runs: list[Run]) -> Iterator[Table | str]:
     summary = summarize(runs)
     plain = [case.name for case in cases if not case.spoiled and not case.family]
     if plain:
-        table = quality_table({key: scores for key, scores in summary.items() if key[0] in plain})
-        table.caption = "\n".join(
-            [
-                f"mean ± standard deviation {_seeds(runs)}",
-                "÷ KMeans: NMI divided by that of the best KMeans",
-                *standings({key: scores for key, scores in summary.items() if key[0] in plain}),
-            ]
-        )
+        shown = {key: scores for key, scores in summary.items() if key[0] in plain}
+        table = quality_table(shown)
+        table.caption = f"mean ± standard deviation {_seeds(runs)}\n÷ KMeans: NMI divided by that of the best KMeans"
         yield table
+        yield from standing_tables(shown)
     spoiled = {case.name: case.spoiled for case in cases if case.spoiled}
     if spoiled:
         yield spoil_table(spoiled, summary)
@@ -301,19 +346,62 @@ def _tables(cases: list[Case], runs: list[Run]) -> Iterator[Table]:
         yield blob_table([(families[run.data], run) for run in runs if run.data in families])
 
 
-def standings(summary: dict) -> Iterator[str]:
-    """For each HSIC, on how many cases its mean NMI is ahead of, level with or behind the best other method."""
-    ours = [name for name in METHODS if name.startswith("HSIC")]
-    for name in ours:
-        counts = {"ahead": 0, "level": 0, "behind": 0}
-        for data in {data for data, method in summary if method == name}:
-            others = [s["nmi"][0] for (d, method), s in summary.items() if d == data and method not in ours]
-            if others:
-                lead = summary[data, name]["nmi"][0] - max(others)
-                counts["level" if abs(lead) <= LEVEL else "ahead" if lead > 0 else "behind"] += 1
-        if any(counts.values()):
-            counted = ", ".join(f"{count} {where}" for where, count in counts.items())
-            yield f"{name} against the best other method, NMI within {LEVEL} is level: {counted}"
+def standing_tables(summary: dict) -> Iterator[Table | str]:
+    """On how many cases HSIC is ahead of, level with and behind each other method, and the mean rank of each.
+
+    Then the same as one line, against the best KMeans of each case, or the best peer if there is no KMeans.
+    """
+    cases: dict[str, dict] = {}
+    for (data, method), scores in summary.items():
+        cases.setdefault(data, {})[method] = scores
+    cases = {data: scores for data, scores in cases.items() if "HSIC" in scores and len(scores) > 1}
+    peers = [name for name in METHODS if name != "HSIC" and any(name in scores for scores in cases.values())]
+    opponents = {
+        "best KMeans": [name for name in peers if is_kmeans(name)],
+        "best peer": [name for name in peers if name != "HSIC.paper"],
+        **{name: [name] for name in peers},
+    }
+    opponents = {name: methods for name, methods in opponents.items() if methods}
+    if not cases:
+        return
+    ranks = mean_ranks(cases)
+    table = empty_table("HSIC against", "NMI ahead", "level", "behind", "ACC ahead", "level", "behind", "mean rank")
+    counts = {
+        name: [standings(cases, methods, score) for score in ("nmi", "acc")] for name, methods in opponents.items()
+    }
+    for name, both in counts.items():
+        cells = [str(count) for one in both for count in one.values()]
+        table.add_row(name, *cells, f"{ranks[name]:.2f}" if name in ranks else "", end_section=name == "best peer")
+    table.add_row("HSIC", *[""] * 6, f"{ranks['HSIC']:.2f}")
+    table.caption = (
+        f"number of cases; level: within {LEVEL} or the joint standard deviation; rank by NMI, the best has 1, among "
+        "the methods that ran on a case"
+    )
+    yield table
+    name, both = next(iter(counts.items()))
+    texts = (", ".join(f"{count} {where}" for where, count in one.items()) for one in both)
+    yield f"HSIC against the {name}, {len(cases)} cases: NMI {next(texts)}; ACC {next(texts)}"
+
+
+def standings(cases: dict[str, dict], methods: list[str], score: str) -> dict[str, int]:
+    """On how many cases HSIC is ahead of, level with and behind the best of these methods in the mean of a score."""
+    counts = {"ahead": 0, "level": 0, "behind": 0}
+    for scores in cases.values():
+        others = [scores[name][score] for name in methods if name in scores]
+        if others:
+            (mean, spread), (best, its_spread) = scores["HSIC"][score], max(others)
+            lead, joint = mean - best, float(np.hypot(spread, its_spread))
+            counts["level" if abs(lead) <= max(LEVEL, joint) else "ahead" if lead > 0 else "behind"] += 1
+    return counts
+
+
+def mean_ranks(cases: dict[str, dict]) -> dict[str, float]:
+    """The mean rank of each method by NMI over the cases it ran on. Equal ones share the mean of their ranks."""
+    ranks: dict[str, list[float]] = {}
+    for scores in cases.values():
+        for name, rank in zip(scores, rankdata([-s["nmi"][0] for s in scores.values()]), strict=True):
+            ranks.setdefault(name, []).append(rank)
+    return {name: float(np.mean(some)) for name, some in ranks.items()}
 
 
 def _seeds(runs: list[Run]) -> str:
@@ -324,7 +412,7 @@ def _seeds(runs: list[Run]) -> str:
 
 
 def quality_table(summary: dict) -> Table:
-    table = _table("data", "method", *SCORES.values(), "÷ KMeans", "seconds")
+    table = empty_table("data", "method", *SCORES.values(), "÷ KMeans", "seconds")
     best: dict[str, float] = {}
     for (data, method), scores in summary.items():
         if is_kmeans(method):
@@ -340,10 +428,10 @@ def quality_table(summary: dict) -> Table:
 
 
 def spoil_table(spoiled: dict[str, str], summary: dict) -> Table:
-    table = _table("HSIC on", *SCORES.values(), "loss of NMI", "seconds")
-    for before, group in groupby(spoiled, key=lambda name: spoiled[name]):
+    table = empty_table("HSIC on", *SCORES.values(), "loss of NMI", "seconds")
+    for before in dict.fromkeys(spoiled.values()):
         table.add_section()
-        for name in (before, *group):
+        for name in (before, *(name for name in spoiled if spoiled[name] == before)):
             scores, reference = summary[name, "HSIC"], summary[before, "HSIC"]["nmi"][0]
             loss = "" if name == before else f"{100 * (1 - scores['nmi'][0] / reference):.1f}%"
             table.add_row(escape(name), *_cells(scores), loss, _seconds(*scores["seconds"]))
@@ -352,7 +440,7 @@ def spoil_table(spoiled: dict[str, str], summary: dict) -> Table:
 
 def blob_table(runs: list[tuple[str, Run]]) -> Table:
     """A table from (row name, run) pairs."""
-    table = _table("blobs seen through", "fits", "with mistakes", "samples", "in a wrong cluster")
+    table = empty_table("blobs seen through", "fits", "with mistakes", "samples", "in a wrong cluster")
     rows: dict[str, list[int]] = {}
     for family, run in runs:
         wrong = wrong_samples(run)
@@ -368,7 +456,7 @@ def wrong_samples(run: Run) -> int:
     return round((1 - run.scores["acc"]) * len(run.truth))
 
 
-def _table(first: str, *others: str) -> Table:
+def empty_table(first: str, *others: str) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=0, caption_justify="left")
     table.add_column(first, overflow="fold")
     for name in others:

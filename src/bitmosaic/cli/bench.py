@@ -36,12 +36,15 @@ def _row_numbers(rows: str) -> list[int]:
 def quality(
     data: Annotated[
         list[str] | None,
-        typer.Argument(help="Multi-view files or views folders with known classes: PATH, or PATH?views=lbp,gist,hog."),
+        typer.Argument(
+            help="Multi-view files or views folders with known classes: PATH, or 'PATH?views=lbp,gist' in quotes. "
+            "The same PATH may be given several times: 'in10?views=deep' 'in10?views=lbp,gist,hog' in10."
+        ),
     ] = None,
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Some of KMeans, KMeans-balanced, KMeans-raw, KMeans-L2, LSC-K, MVSC, HSIC, HSIC.paper, "
+            help="Some of KMeans, KMeans-balanced, KMeans-raw, KMeans-L2, LSC-K, MVSC, EVoC, HSIC, HSIC.paper, "
             "separated by commas.",
             show_default="all",
         ),
@@ -51,9 +54,16 @@ def quality(
         int | None,
         typer.Option(min=1, help="Seeds of KMeans, which takes minutes on 60,000 images.", show_default="as --seeds"),
     ] = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Also measure precision@20 of the codes; fits HSIC again.")
+    ] = False,
     each_view: Annotated[bool, typer.Option("--each-view", help="Also run HSIC on each view alone.")] = False,
     spoil: Annotated[
-        bool, typer.Option("--spoil", help="Also run HSIC with an extra view: noise, a constant, or a copy.")
+        bool,
+        typer.Option(
+            "--spoil",
+            help="Also run HSIC with an extra view (noise, constant, copy or weak), and on each view with noise.",
+        ),
     ] = False,
     blobs: Annotated[
         bool,
@@ -64,12 +74,14 @@ def quality(
         typer.Option(help="A JSON Lines file for labels and times. Its runs are not repeated.", show_default="no file"),
     ] = None,
 ) -> None:
-    """Quality of HSIC, scikit-learn's KMeans, LSC-K and MVSC: mean ± standard deviation over seeds.
+    """Quality of HSIC, scikit-learn's KMeans, LSC-K, MVSC and EVoC: mean ± standard deviation over seeds.
 
     HSIC.paper has the settings of the paper. KMeans, best of 10 starts, runs on the standardized, concatenated views:
     -balanced gives every view the same total variance, -raw scales nothing, -L2 scales rows of each view to length 1.
-    Stored runs of other code are repeated.
+    EVoC runs on the rows of -L2; its noise is one more cluster. Stored runs of other code are repeated.
     """
+    from bitmosaic.bench.codes import import_faiss
+    from bitmosaic.bench.precision import measure, precision_table
     from bitmosaic.bench.quality import METHODS, blob_cases, cases_of, print_tables, run_all
     from bitmosaic.errors import ParameterError
 
@@ -79,9 +91,14 @@ def quality(
     chosen = choose_names(methods, METHODS) if methods else list(METHODS)
     if (each_view or spoil or blobs) and "HSIC" not in chosen:
         raise ParameterError("--each-view, --spoil and --blobs need HSIC. Add it to --methods.")
+    if search:
+        import_faiss("--search")  # fail now, not after all runs
     with progress_bars(resumes=out is not None) as progress:
         runs = run_all(cases, chosen, seeds, progress, out, kmeans_seeds)
+        precisions = measure([case for case in cases if case.compared], seeds, progress) if search else {}
     print_tables(cases, runs)
+    if search:
+        output().print(precision_table(precisions))
 
 
 def memory(

@@ -57,21 +57,12 @@ def prepare(
 ) -> None:
     """Convert a data set of the literature to a views folder with labels."""
     from bitmosaic.bench import datasets
-    from bitmosaic.bench.datasets import parse_classes
     from bitmosaic.pipeline.extraction import DEFAULT_VIEWS
 
+    choice = datasets.Choice(datasets.parse_classes(classes), per_class, at_least, seed)
     with progress_bars() as progress:
         views = datasets.prepare(
-            src,
-            out,
-            kind,
-            view or DEFAULT_VIEWS,
-            classes=parse_classes(classes),
-            per_class=per_class,
-            at_least=at_least,
-            concepts=concepts,
-            seed=seed,
-            progress=progress,
+            src, out, kind, view or DEFAULT_VIEWS, choice=choice, concepts=concepts, progress=progress
         )
     widths = ", ".join(f"{name} ({width:,})" for name, width in zip(views.names, views.widths, strict=True))
     output().print(f"{views.n_rows:,} rows with classes in {out}: {widths}")

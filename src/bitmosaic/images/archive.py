@@ -80,7 +80,7 @@ class TarSource(ImageSource):
                     progress("finding images (MB)", megabytes(file.tell()), total)
 
                 report()
-                members = list_images(stream, stream is not file, report)
+                members = self._list(stream, stream is not file, report)
         except STREAM_ERRORS as error:
             raise FileFormatError(
                 f"{display_path(path)} is truncated or damaged: {error}. Download or copy the archive again."
@@ -92,6 +92,9 @@ class TarSource(ImageSource):
     def image_signature(self, position: int) -> tuple[int, int]:
         member = self._members[position]
         return member.size, member.check
+
+    def _list(self, stream: Any, read_all: bool, report: Callable[[], None]) -> "dict[str, Member]":
+        return list_images(stream, read_all, report)
 
     def _decompressed(self, file: IO[bytes]) -> AbstractContextManager[Any]:
         return nullcontext(file)

@@ -321,7 +321,7 @@ def _numbers(path: Path, shape: tuple[int, ...] | None) -> np.ndarray:
     try:
         rows = np.loadtxt(path, np.float32, ndmin=2)
         if shape not in (None, rows.shape):
-            raise ValueError(f"expected {shape[0]:,} lines of {shape[1]} numbers, got {rows.shape}")  # type: ignore[index]
+            raise ValueError(f"expected {shape[0]:,} lines of {shape[1]} numbers, got {rows.shape}")
     except ValueError as error:
         raise FileFormatError(
             f"{display_path(str(path))} may be truncated, or belong to another part: {error}. Extract it again."

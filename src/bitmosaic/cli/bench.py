@@ -312,24 +312,17 @@ def speed(
     repeats: Repeats = 2,
     cap: Annotated[float, typer.Option(min=1, help="Time limit of a method in seconds.")] = 600,
     threads: BenchThreads = None,
-    out: Annotated[
-        Path | None, typer.Option(help="A folder for speed.json and the plots.", show_default="no files")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A JSON file for the results.", show_default="no file")] = None,
 ) -> None:
     """Speed of HSIC, KMeans(n_init=1) and MiniBatchKMeans of scikit-learn, and faiss.Kmeans, each in its own process.
 
     The peers take the concatenated views from memory; HSIC reads them from disk. Imports and compilation are not
     timed. The order of the methods is reversed in every repeat.
     """
-    from bitmosaic.bench.speed import (
-        METHODS,
-        draw,
-        encoding_speed,
-        matrix_speed,
-        measure,
-        speed_table,
-        write_results,
-    )
+    from dataclasses import asdict
+
+    from bitmosaic.bench.speed import METHODS, measure, speed_table
+    from bitmosaic.io.files import write_json
     from bitmosaic.io.threads import available_threads
 
     n_threads = available_threads(threads)
@@ -344,21 +337,9 @@ def speed(
             n_threads,
             progress,
         )
-    console = output()
-    console.print(speed_table(results))
-    n_rows, fewest = max(r.n_rows for r in results), min(r.n_clusters for r in results)
-    encoding, most = encoding_speed(data, n_rows, fewest, n_threads), matrix_speed(n_threads)
-    machine = {"threads": n_threads, "float32_matrix_product": most, "encoding": encoding}
-    ours = encoding["operations_per_second"]
-    console.print(
-        f"{n_threads} threads; a float32 matrix product runs at {most / 1e9:,.0f} GF/s. HSIC encodes "
-        f"{encoding['rows_per_second']:,.0f} rows/s, its matrix products at {ours / 1e9:,.0f} GF/s ({ours / most:.0%})."
-    )
+    output().print(speed_table(results))
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        write_results(out / "speed.json", results, machine)
-        for path in draw(results, out):
-            console.print(f"Wrote {path}")
+        write_json(out, {"threads": n_threads, "results": [asdict(result) for result in results]})
 
 
 def search(
@@ -369,9 +350,6 @@ def search(
     repeats: Repeats = 2,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     threads: BenchThreads = None,
-    hashes: Annotated[
-        bool, typer.Option("--hashes", help="Also run faiss.IndexBinaryMultiHash within the radius.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Search times of NeighborIndex and faiss.IndexBinaryFlat: the k nearest codes, and all within 6 bits.
@@ -390,7 +368,7 @@ def search(
     ks, n_threads = sorted(set(parse_numbers("-k", neighbors))), available_threads(threads)
     with progress_bars(resumes=False) as progress:
         codes = make_codes(Run(run), numbers[-1], seed, n_threads, progress)
-        builds, results = measure(codes, numbers, ks, queries, repeats, n_threads, hashes, progress)
+        builds, results = measure(codes, numbers, ks, queries, repeats, n_threads, progress)
     if as_json:
         facts = {"threads": n_threads, "repeats": repeats, "seconds_to_make": codes.seconds, "tenth": codes.likeness}
         facts_of_results = [asdict(result) | {"ratio": result.ratio} for result in results]
@@ -400,7 +378,7 @@ def search(
 
 
 def _print_search(codes: Any, builds: Any, results: Any, n_threads: int, repeats: int) -> None:
-    from bitmosaic.bench.search import HASHES, OURS, PEER
+    from bitmosaic.bench.search import OURS, PEER
 
     console = output()
     table = _table("among", "mean", "5 %", "median", "95 %", left=("among",))
@@ -415,13 +393,10 @@ def _print_search(codes: Any, builds: Any, results: Any, n_threads: int, repeats
             f"per code, peak {built.peak_bytes / 1e6:,.0f} MB; same row order as NumPy: "
             f"{'yes' if built.same_rows else '[bold red]no[/]'}"
         )
-    hashes = [HASHES] if any(HASHES in result.seconds for result in results) else []
-    times = [f"{name}, ms" for name in (OURS, PEER, *hashes)]
+    times = [f"{name}, ms" for name in (OURS, PEER)]
     table = _table("codes", "search", "queries", "batch", *times, "ratio", "same", left=("search", "queries"))
     for result in results:
-        times = [
-            f"{1000 * result.seconds[name]:,.3f}" if name in result.seconds else "" for name in (OURS, PEER, *hashes)
-        ]
+        times = [f"{1000 * result.seconds[name]:,.3f}" for name in (OURS, PEER)]
         checked = f"{result.ratio:,.0f}×", "yes" if result.same else "[bold red]no[/]"
         table.add_row(f"{result.n_codes:,}", result.question, result.queries, f"{result.at_once:,}", *times, *checked)
     table.caption = (

@@ -1,0 +1,45 @@
+"""Fair timings of several methods on one machine, and faiss, with which several benchmarks compare."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from bitmosaic.errors import MissingExtraError
+
+
+def best_times(
+    methods: dict[str, Callable[[], Any]], repeats: int, progress: Callable[[str, int, int], None]
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Time all methods alternately, in reversed order each time: the best seconds of each, and its last result."""
+    seconds, results = dict.fromkeys(methods, np.inf), {}
+    for repeat in range(repeats):
+        for done, name in enumerate(list(methods)[:: 1 if repeat % 2 == 0 else -1]):
+            progress("measuring", len(methods) * repeat + done, len(methods) * repeats)
+            start = time.perf_counter()
+            results[name] = methods[name]()
+            seconds[name] = min(seconds[name], time.perf_counter() - start)
+    progress("measuring", len(methods) * repeats, len(methods) * repeats)
+    return seconds, results
+
+
+@contextmanager
+def faiss_on(n_threads: int) -> Iterator[Any]:
+    """The module faiss, on this number of threads inside the block."""
+    faiss = import_faiss()
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(n_threads)
+    try:
+        yield faiss
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def import_faiss() -> Any:
+    try:
+        import faiss
+    except ImportError:
+        raise MissingExtraError("This benchmark needs faiss: pip install 'bitmosaic[bench]'") from None
+    return faiss

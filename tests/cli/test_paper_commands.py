@@ -94,11 +94,6 @@ def test_times_are_wall_clock_or_cpu_seconds(place):
     assert "Processor seconds on" in invoke("table2", place / "runs", "--cpu")
 
 
-def test_the_published_tables_need_no_runs(tmp_path):
-    assert "0.3865" in invoke("published", "--out", tmp_path)  # ACC of HSIC on all views
-    assert len(list(tmp_path.iterdir())) == 6
-
-
 def test_missing_runs_are_named_with_the_command_that_makes_them(tmp_path):
     done = CliRunner().invoke(app, ["bench", "table3", str(tmp_path)])
     assert "bitmosaic bench run large --root DATA" in str(done.exception)

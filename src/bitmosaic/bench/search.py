@@ -7,6 +7,7 @@ the run, and synthetic codes that are not in the index.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -217,10 +218,11 @@ def _time(methods: dict[str, Search], queries: np.ndarray, at_once: int, repeats
     asked = [queries[:at_once]] if at_once > 1 else [queries[[i]] for i in range(min(SINGLE, len(queries)))]
     for search in methods.values():
         search(queries[:1])  # compile before timing
-    works = {
-        name: lambda search=search: [distances for some in asked for distances in search(some)]
-        for name, search in methods.items()
-    }
+
+    def answers(search: Search) -> list[np.ndarray]:
+        return [distances for some in asked for distances in search(some)]
+
+    works = {name: partial(answers, search) for name, search in methods.items()}
     seconds, found = best_times(works, repeats, lambda *told: None)
     n_queries = sum(map(len, asked))
     same = all(map(np.array_equal, found[OURS], found[PEER]))

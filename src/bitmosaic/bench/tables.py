@@ -21,8 +21,7 @@ from bitmosaic.bench.experiment import SCORES, Run
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.io.files import write_whole
 
-# ---- Figures printed in the paper, on CIFAR-10 and on ImageNet-10. We do not run ImageNet-10, so its figures are never
-# shown next to ours.
+# ---- Figures printed in the paper, on CIFAR-10.
 
 PRINTED = tomllib.loads((files("bitmosaic.bench") / "published.toml").read_text(encoding="utf-8"))
 VIEWS = ("lbp", "gist", "hog")
@@ -84,10 +83,7 @@ Row = tuple[str, str, list[tuple[str, bool]]]  # group, method, [(text, best)]
 
 @dataclass(frozen=True)
 class Cell:
-    """A measured value, its ratio to k-means, and the values of the paper. Without a mean, the note gives the reason.
-
-    A mean with n_runs = 0 is a value of the paper, in a table with only such values.
-    """
+    """A measured value, its ratio to k-means, and the values of the paper. Without a mean, the note says why."""
 
     mean: float | None = None
     spread: float | None = None
@@ -101,7 +97,7 @@ class Cell:
     def ours(self, kind: Kind, with_spread: bool) -> str:
         if self.mean is None:
             return self.note or "–"
-        text = _figure(kind, self.mean) if self.n_runs else _as_printed(kind, self.mean)
+        text = _figure(kind, self.mean)
         if with_spread and self.spread is not None and kind in ("score", "seconds"):
             spread = _figure(kind, self.spread, self.mean)
             text += f"±{spread.removeprefix('0') if kind == 'score' else spread}"
@@ -364,27 +360,6 @@ def multiview_table(runs: Runs) -> PaperTable:
     blocks = [block.with_best(max) for block in _blocks("", grid, columns, scores, lambda run: run.scores)]
     notes = [*_notes(grid), "; ".join(sizes) + "."]
     return PaperTable("Multi-view data sets", "Quality with all views together.", blocks, notes)
-
-
-def published_tables() -> list[PaperTable]:
-    """The paper's Tables 1 and 2 of ImageNet-10, which we did not run."""
-    columns = (*map(view_name, VIEWS), MULVIEW)
-    tables = []
-    for name, printed, quantities, choose in (
-        ("Table A1", "imagenet10_scores", SCORES, max),
-        ("Table A2", "imagenet10_seconds", SECONDS, min),
-    ):
-        blocks = []
-        for quantity, heading in quantities.items():
-            kinds = (_kind(quantity),) * len(columns)
-            rows = [
-                (_group(method), method, [Cell(figures[quantity, view]) for view in (*VIEWS, MULVIEW)])
-                for method, figures in published(printed).items()
-            ]
-            blocks.append(Block("ImageNet-10", heading, columns, kinds, rows).with_ratios().with_best(choose))
-        caption = f"The paper's Table {name[-1]}, on ImageNet-10, which is not a data set of ours."
-        tables.append(PaperTable(name, caption, blocks, []))
-    return tables
 
 
 def comparable(runs: Runs, what: str, experiment: str, *, any_clusters: bool = False, any_bits: bool = False) -> Runs:

@@ -134,49 +134,18 @@ def scale(
     workers: Annotated[int, typer.Option(min=1, help="Worker processes on this machine.")] = 2,
     train_size: Annotated[str, typer.Option(help="'auto', a number of rows, or a fraction such as 1.0.")] = "auto",
     block_rows: Annotated[int, typer.Option(min=1024, help="Rows per block of the Dask arrays.")] = 65_536,
-    beside: Annotated[
-        bool, typer.Option("--beside-local", help="Fit the same views folder with and without the cluster instead.")
-    ] = False,
-    repeats: Annotated[
-        int, typer.Option(min=1, help="With --beside-local: number of repeats; the best one counts.")
-    ] = 3,
-    folder: Annotated[
-        Path | None,
-        typer.Option(help="With --beside-local: where to write the views.", show_default="a temporary folder"),
-    ] = None,
 ) -> None:
     """Time, peak memory and network traffic of a fit on a Dask cluster of this machine.
 
-    The views have 128 + 64 + 256 columns and are generated in the blocks. With --beside-local: the overhead of the
-    cluster over one process.
+    The views have 128 + 64 + 256 columns and are generated in the blocks.
     """
     from bitmosaic.bench.memory import model_of
-    from bitmosaic.bench.scale import compare, measure
+    from bitmosaic.bench.scale import measure
     from bitmosaic.cli.dask_client import connected
 
     numbers = _row_numbers(rows)
     size = model_of(clusters, None, train_size).train_size
     console = output()
-    if beside:
-        table = _table("rows", "local, s", "cluster, s", "overhead", "rows that differ")
-        for n_rows in numbers:
-            with connected(workers=workers) as client, progress_bars(resumes=False) as progress:
-                seconds, differing = compare(
-                    client,
-                    n_rows,
-                    clusters,
-                    repeats,
-                    folder,
-                    lambda done, total, n=n_rows: progress(f"fits of {n:,} rows", done, total),
-                )
-            best = {name: min(times) for name, times in seconds.items()}
-            overhead = best["cluster"] / best["local"] - 1
-            table.add_row(
-                f"{n_rows:,}", f"{best['local']:.1f}", f"{best['cluster']:.1f}", f"{overhead:+.0%}", f"{differing:,}"
-            )
-        table.caption = f"{workers} workers compared with {workers} threads, the best of {repeats} repeats each"
-        console.print(table)
-        return
     table = _table(
         "rows",
         "blocks",
@@ -276,24 +245,6 @@ def codes(
             f"{done.n_iter} iterations, {done.peak_bytes / 1e6:,.0f} MB besides the codes' "
             f"{packed.nbytes / 1e6:,.0f} MB, {done.mean_distance:.2f} bits from the centers on average"
         )
-
-
-def pages(
-    run: Annotated[Path, typer.Argument(help="A run folder with images.")],
-    repeats: Annotated[int, typer.Option(min=1, help="Repeated visits of each page; the median counts.")] = 5,
-) -> None:
-    """Load time of the explorer's pages in Chromium: from the click to the last image on a 1,280 × 800 screen."""
-    from statistics import median
-
-    from bitmosaic.bench.page_load import measure
-    from bitmosaic.run.folder import Run
-
-    with progress_bars(resumes=False) as progress:
-        waits = measure(Run(run), repeats, progress)
-    table = _table("page", "first visit, seconds", "later visits", left=("page",))
-    for wait in waits:
-        table.add_row(wait.page, f"{wait.first:.2f}", f"{median(wait.later):.2f}")
-    output().print(table)
 
 
 def speed(
@@ -432,45 +383,6 @@ def growth(
         console.print(f"{what}: {values.mean():.3f} ± {values.std(ddof=1):.3f} ({len(values)} pairs or runs)")
 
 
-def refit(
-    src: Annotated[str, typer.Argument(help="A folder of images with a subfolder per class.")],
-    classes: Annotated[str, typer.Option(help="Classes to leave out first, one at a time, separated by commas.")],
-    out: Annotated[Path, typer.Option(help="A folder for the runs.")] = Path("refits"),
-    clusters: Annotated[int, typer.Option(min=1, help="Number of clusters before the refit, which adds one.")] = 9,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    as_json: Json = False,
-) -> None:
-    """Refit after a new class was added: do old clusters keep their numbers, and does the class get its own cluster?"""
-    from dataclasses import asdict
-
-    from bitmosaic.bench.growth import measure_refits
-
-    with progress_bars(resumes=False) as progress:
-        found = list(measure_refits(src, [name.strip() for name in classes.split(",")], out, clusters, seed, progress))
-    if as_json:
-        typer.echo(json.dumps([asdict(new) for new in found]))
-        return
-    table = _table(
-        "new class",
-        "beyond",
-        "refit due",
-        "clusters",
-        "class in born",
-        "born of class",
-        "stayed",
-        "number kept, of these",
-        "same",
-        left=("new class", "clusters"),
-        caption="stayed: old images that moved with most of their cluster; same: share of all old images",
-    )
-    for new in found:
-        events = ", ".join(f"{count} {event}" for event, count in new.counts.items() if count)
-        shares = (new.of_class, new.of_born, new.stayed, new.kept, new.same)
-        due = "yes" if new.refit_due else "no"
-        table.add_row(new.name, f"{new.beyond:.1%}", due, events, *(f"{share:.1%}" for share in shares))
-    output().print(table)
-
-
 def duplicates(
     src: Annotated[str, typer.Argument(help="A folder, a list, an archive or a .npy file of images.")],
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 3,
@@ -483,24 +395,22 @@ def duplicates(
     ] = None,
     clusters: Annotated[int, typer.Option(min=1, help="Number of clusters.")] = 10,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads.", show_default="all cores")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="A folder for raw counts (JSON) and the plot.", show_default="no files")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A JSON file for the raw counts.", show_default="no file")] = None,
 ) -> None:
     """Plant copies of some images (resized, recompressed, slightly cropped) and count how many are found.
 
     Precision, recall and F1 of each kind against the radius, from the whole pipeline, over several seeds. Duplicates
     that the collection already had count neither as right nor as wrong.
     """
-    from bitmosaic.bench.duplicates import draw, duplicate_table, measure, write_results
+    from dataclasses import asdict
+
+    from bitmosaic.bench.duplicates import duplicate_table, measure
+    from bitmosaic.io.files import write_json
     from bitmosaic.pipeline import DEFAULT_VIEWS
 
     ways = choose_names(by, ("images", "both", "features"))
     with progress_bars(resumes=False) as progress:
         results = measure(src, seeds, ways, view or DEFAULT_VIEWS, clusters, share, threads, progress)
-    console = output()
-    console.print(duplicate_table(results))
+    output().print(duplicate_table(results))
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        write_results(results, out)
-        console.print(f"Wrote {draw(results, out / 'duplicates.png')}")
+        write_json(out, [asdict(result) for result in results])

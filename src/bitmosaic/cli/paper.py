@@ -127,16 +127,10 @@ def _runs(place: Path, experiment: str):
 def _table(name: str, experiment: str, place: Path, out: Path | None, **choices: str) -> None:
     from bitmosaic.bench import tables
 
-    _show(getattr(tables, name)(_runs(place, experiment), **choices), name.removesuffix("_table"), out)
-
-
-def _show(table, name: str, out: Path | None) -> None:
-    from bitmosaic.bench.tables import write
-
-    console = output()
+    table, console = getattr(tables, name)(_runs(place, experiment), **choices), output()
     console.print(table.rich())
     if out is not None:
-        for path in write(table, out, name):
+        for path in tables.write(table, out, name.removesuffix("_table")):
             console.print(f"Wrote {path}")
 
 
@@ -163,14 +157,6 @@ def table4(runs: RunsArgument, out: OutOption = None, cpu: CpuOption = False) ->
 def table5(runs: RunsArgument, out: OutOption = None) -> None:
     """Table 5: memory for data, centroids and projection (runs of `large`)."""
     _table("table5", "large", runs, out)
-
-
-def published(out: OutOption = None) -> None:
-    """The published Tables 1 and 2 on ImageNet-10, a data set that is not available here."""
-    from bitmosaic.bench.tables import published_tables
-
-    for table in published_tables():
-        _show(table, f"published-{table.name.lower().replace(' ', '-')}", out)
 
 
 def multiview(runs: RunsArgument, out: OutOption = None) -> None:

@@ -66,16 +66,12 @@ class _Running:
         self.began = datetime.now(UTC).isoformat(timespec="seconds")
         self.lock = threading.Lock()
         self.stop = threading.Event()
-        self.cores: queue.Queue[list[int]] = queue.Queue()
-        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self.threads = min(experiment.threads, available_threads())
         self.jobs = min(experiment.jobs, available_threads() // self.threads)
         if (self.threads, self.jobs) != (experiment.threads, experiment.jobs):
             report(f"This machine has {available_threads()} cores: threads = {self.threads}, jobs = {self.jobs}.")
         if not resident_bytes():
             report("The memory of a process is unknown on this system: no memory limit applies, and peaks are 0.")
-        for job in range(self.jobs):
-            self.cores.put(cores[job * self.threads : (job + 1) * self.threads])
 
     def all(self) -> list[Run]:
         groups = self.experiment.groups
@@ -127,16 +123,12 @@ class _Running:
             seeds = self.seeds_left(group)
         if not seeds or self.stop.is_set():
             return
-        cores = self.cores.get()
-        try:
-            for figures in self._measured(group, seeds, cores):
-                with self.lock:
-                    self._store(group, figures)
-                    self._show()
-                    if not self.seeds_left(group):
-                        break
-        finally:
-            self.cores.put(cores)
+        for figures in self._measured(group, seeds):
+            with self.lock:
+                self._store(group, figures)
+                self._show()
+                if not self.seeds_left(group):
+                    break
         with self.lock:
             self.report(_summary(group, self.runs_of(group)))
 
@@ -162,7 +154,7 @@ class _Running:
         )
         self.stored.add(run, case)
 
-    def _measured(self, group: Group, seeds: list[int], cores: list[int]) -> Iterator[dict[str, Any]]:
+    def _measured(self, group: Group, seeds: list[int]) -> Iterator[dict[str, Any]]:
         """The measurements reported by the process of a group, seed by seed. The last one may be a cut-off."""
         task = {
             "data": group.data.name,
@@ -186,8 +178,6 @@ class _Running:
             env=os.environ | dict.fromkeys(names, threads),
         ) as process:
             try:
-                if cores:
-                    os.sched_setaffinity(process.pid, cores)
                 yield from self._listen(process, seeds)
             finally:
                 process.kill()

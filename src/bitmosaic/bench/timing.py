@@ -1,7 +1,7 @@
 """Fair timings of several methods on one machine, and faiss, with which several benchmarks compare."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ from bitmosaic.errors import MissingExtraError
 
 
 def best_times(
-    methods: dict[str, Callable[[], Any]], repeats: int, progress: Callable[[str, int, int], None]
+    methods: Mapping[str, Callable[[], Any]], repeats: int, progress: Callable[[str, int, int], None]
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Time all methods alternately, in reversed order each time: the best seconds of each, and its last result."""
     seconds, results = dict.fromkeys(methods, np.inf), {}

@@ -92,8 +92,6 @@ def test_all_within_a_radius_with_and_without_an_index(run, monkeypatch):
     codes = np.asarray(run.column("codes"))[::9] ^ np.uint8(1)
     for worth in (1, 1000):
         monkeypatch.setattr(searching, "WORTH_AN_INDEX", worth)
-        monkeypatch.setattr(searching, "QUERIES_AT_ONCE", 4)
-        monkeypatch.setattr(searching, "ROWS_AT_ONCE", 13)
         assert_found(search(run, codes, radius=20), run, codes, radius=20)
         assert_found(search(run, codes, radius=0), run, codes, radius=0)
         assert_found(search(run, codes, k=200), run, codes, k=200)

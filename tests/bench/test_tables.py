@@ -158,7 +158,7 @@ def test_cut_off_runs_are_marked():
         assert re.search(r"\| MLAN \| \S.*† \|", text.replace("**", ""))
         assert "the value is the mean of the others: MLAN on MulView (1 of 3 over time)." in text
         assert "OMVC failed: x\\_y is 0 & \\<b\\> 5%" in text
-        assert "over 3 seeds (MLAN 2)" in text
+        assert "over 2 to 3 seeds" in text
     assert "OMVC failed: x\\_y is 0 \\& $<$b$>$ 5\\%" in table1(runs).latex()
 
 

@@ -1,15 +1,11 @@
-"""Compare nearest centers of packed codes with `faiss.IndexBinaryFlat`, and time a fit of BinaryKMeans."""
+"""Compare nearest centers of packed codes with `faiss.IndexBinaryFlat`."""
 
-import time
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
-from bitmosaic.bench.memory import PeakMemory
 from bitmosaic.bench.timing import best_times, faiss_on
 from bitmosaic.errors import ParameterError
-from bitmosaic.estimators.binary_kmeans import BinaryKMeans
 from bitmosaic.hamming.codes import nearest_centers
 from bitmosaic.hamming.search import nearest_codes
 
@@ -33,16 +29,6 @@ class Comparison:
     @property
     def ratio(self):
         return self.rate(OURS) / self.rate(PEER)
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Cost of a fit of BinaryKMeans, and the mean distance of the codes to their centers."""
-
-    seconds: float
-    n_iter: int
-    peak_bytes: int  # above the memory before the fit, which includes the codes
-    mean_distance: float
 
 
 def planted_codes(n_rows, n_clusters, n_bits, seed=0):
@@ -90,14 +76,3 @@ def search(codes, count, repeats, n_threads):
         }
         seconds, found = best_times(methods, repeats, lambda *told: None)
     return {name: 1000 * best / len(queries) for name, best in seconds.items()}, np.array_equal(*found.values())
-
-
-def fit(codes, n_clusters, max_iter, n_threads):
-    """Fit BinaryKMeans from one seeding."""
-    model = BinaryKMeans(n_clusters, n_init=1, max_iter=max_iter, n_threads=n_threads, random_state=0)
-    with PeakMemory() as memory, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the number of iterations is reported
-        start = time.perf_counter()
-        model.fit(codes)
-        seconds = time.perf_counter() - start
-    return Fit(seconds, model.n_iter_, memory.peak - memory.start, model.inertia_ / len(codes))

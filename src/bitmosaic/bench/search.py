@@ -16,7 +16,6 @@ from bitmosaic.bench.memory import PeakMemory
 from bitmosaic.bench.timing import best_times, faiss_on
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.estimators.neighbor_index import NeighborIndex
-from bitmosaic.hamming.search import nearest_codes
 from bitmosaic.io.threads import available_threads, in_order, row_ranges
 from bitmosaic.run.folder import Run
 from bitmosaic.views import exact_dtype, read_rows
@@ -25,8 +24,6 @@ OURS, PEER = "NeighborIndex", "faiss.IndexBinaryFlat"
 HELD_OUT = 1000  # codes of the run used as queries, and number of synthetic queries
 CHECKED = 3  # queries whose results are compared with a full sort in NumPy
 SINGLE = 50  # number of single queries
-TENTH = 10
-GROWTH = 16  # check of the synthetic codes: made from 1/16 of the rows, they are compared with the codes of all rows
 RADIUS = 6
 
 Progress = Callable[[str, int, int], None]
@@ -39,7 +36,6 @@ class Codes:
 
     codes: np.ndarray  # those of the run first, then synthetic ones
     queries: dict[str, np.ndarray]  # "held out" and "synthetic"
-    likeness: dict[str, list[float]]  # distances of held-out codes to their 10th neighbor in several sets of codes
     seconds: float
 
 
@@ -142,22 +138,7 @@ def make_codes(run: Run, n: int, seed: int, n_threads: int, progress: Progress) 
     maker = CodeMaker(run, rest, seed, n_threads)
     made = maker.make(max(n - len(rest), 0), 0, lambda done, total: progress("making codes", done, total))
     queries = {"held out": np.array(real[held]), "synthetic": maker.make(HELD_OUT, 1)}
-    few = rest[::GROWTH]
-    sets = {
-        f"{len(few):,} real codes": real[few],
-        f"{len(rest):,} real codes": real[rest],
-        f"{len(rest):,} synthetic from {len(rest):,}": maker.make(len(rest), 2),
-        f"{len(rest):,} synthetic from {len(few):,}": CodeMaker(run, few, seed, n_threads).make(len(rest), 3),
-        f"{n:,}, the searched codes": (codes := np.concatenate([real[rest[:n]], made])),
-    }
-    likeness = {name: _tenth_distances(some, queries["held out"], n_threads) for name, some in sets.items()}
-    return Codes(codes, queries, likeness, time.perf_counter() - begun)
-
-
-def _tenth_distances(codes: np.ndarray, queries: np.ndarray, n_threads: int) -> list[float]:
-    """Distance to the 10th neighbor: mean, 5th, 50th and 95th percentile."""
-    distances = nearest_codes(codes, queries, TENTH, n_threads)[0][:, -1]
-    return [float(distances.mean()), *np.percentile(distances, [5, 50, 95]).tolist()]
+    return Codes(np.concatenate([real[rest[:n]], made]), queries, time.perf_counter() - begun)
 
 
 def measure(

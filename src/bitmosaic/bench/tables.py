@@ -495,31 +495,19 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _notes(grid: Grid, prefix: str = "") -> list[str]:
     """Notes on the number of seeds and on cut-off runs."""
     cells = [(method, column, runs) for method in in_order(grid) for column, runs in grid[method].items()]
-    done = [(method, sum(run.labels is not None for run in runs)) for method, _, runs in cells]
-    most = Counter(n for _, n in done if n).most_common(1)
-    usual = most[0][0] if most else 0
-    others: dict[str, set[int]] = {}
-    for method, n in done:
-        if n not in (0, usual):
-            others.setdefault(method, set()).add(n)
-    but = ", ".join(f"{method} {_range(numbers)}" for method, numbers in others.items())
-    over = "One seed" if usual == 1 else f"{SPREAD} over {usual} seeds"
+    done = sorted({sum(run.labels is not None for run in runs) for *_, runs in cells} - {0}) or [0]
+    seeds = str(done[0]) if len(done) == 1 else f"{done[0]} to {done[-1]}"
     bits = sorted({run.n_bits for *_, runs in cells for run in runs if run.n_bits is not None})
     codes = f" Codes of {bits[0]} bits." if bits else ""
-    notes = [f"{prefix}{over}{f' ({but})' if but else ''}.{codes}"]
-    some = [f"{m} on {c} ({_cell(runs, [0]).note})" for m, c, runs in cells if 0 < _n_cut(runs) < len(runs)]
-    if some:
+    notes = [f"{prefix}{'One seed' if seeds == '1' else f'{SPREAD} over {seeds} seeds'}.{codes}"]
+    if some := [f"{m} on {c} ({note})" for m, c, runs in cells if (note := _cell(runs, [0]).note) and _any_done(runs)]:
         notes.append(f"{prefix}† some seeds were cut off; the value is the mean of the others: {'; '.join(some)}.")
     failed = {f"{m} {run.cut_off}" for m, _, runs in cells for run in runs if run.cut_off not in ("", *CUT_OFF)}
     return [*notes, *(f"{prefix}{message}" for message in sorted(failed))]
 
 
-def _n_cut(runs: Runs) -> int:
-    return sum(run.labels is None for run in runs)
-
-
-def _range(numbers: set[int]) -> str:
-    return str(min(numbers)) if len(numbers) == 1 else f"{min(numbers)}–{max(numbers)}"
+def _any_done(runs: Runs) -> bool:
+    return any(run.labels is not None for run in runs)
 
 
 def by_data(runs: Runs) -> dict[str, list[Run]]:

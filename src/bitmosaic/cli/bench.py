@@ -210,8 +210,6 @@ def codes(
     bits: Annotated[int, typer.Option(min=8, help="Bits per code, a multiple of 8.")] = 128,
     repeats: Repeats = 3,
     threads: BenchThreads = None,
-    fit: Annotated[bool, typer.Option("--fit", help="Also time a fit of BinaryKMeans(n_init=1).")] = False,
-    max_iter: Annotated[int, typer.Option(min=1, help="Maximum number of iterations of that fit.")] = 100,
 ) -> None:
     """Nearest centers of packed codes, in pairs per second, compared with faiss.IndexBinaryFlat.
 
@@ -237,14 +235,6 @@ def codes(
     best, alike = code_bench.search(packed, min(24, rows), repeats, n_threads)
     times = ", ".join(f"{name} {milliseconds:,.1f} ms" for name, milliseconds in best.items())
     console.print(f"the 24 nearest codes of one code: {times}; distances {same[alike]}")
-    if fit:
-        with console.status("Fitting …"):
-            done = code_bench.fit(packed, clusters, max_iter, n_threads)
-        console.print(
-            f"BinaryKMeans(n_init=1, max_iter={max_iter}).fit: [bold]{done.seconds:,.1f} s[/], "
-            f"{done.n_iter} iterations, {done.peak_bytes / 1e6:,.0f} MB besides the codes' "
-            f"{packed.nbytes / 1e6:,.0f} MB, {done.mean_distance:.2f} bits from the centers on average"
-        )
 
 
 def speed(
@@ -321,7 +311,7 @@ def search(
         codes = make_codes(Run(run), numbers[-1], seed, n_threads, progress)
         builds, results = measure(codes, numbers, ks, queries, repeats, n_threads, progress)
     if as_json:
-        facts = {"threads": n_threads, "repeats": repeats, "seconds_to_make": codes.seconds, "tenth": codes.likeness}
+        facts = {"threads": n_threads, "repeats": repeats, "seconds_to_make": codes.seconds}
         facts_of_results = [asdict(result) | {"ratio": result.ratio} for result in results]
         typer.echo(json.dumps(facts | {"builds": [asdict(built) for built in builds], "results": facts_of_results}))
         return
@@ -332,11 +322,6 @@ def _print_search(codes: Any, builds: Any, results: Any, n_threads: int, repeats
     from bitmosaic.bench.search import OURS, PEER
 
     console = output()
-    table = _table("among", "mean", "5 %", "median", "95 %", left=("among",))
-    for name, figures in codes.likeness.items():
-        table.add_row(name, *(f"{figure:.1f}" for figure in figures))
-    table.title = "Bits from a held-out code to its 10th neighbor"
-    console.print(table)
     console.print(f"Codes and queries made in {codes.seconds:.1f} s.")
     for built in builds:
         console.print(

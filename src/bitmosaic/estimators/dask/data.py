@@ -49,7 +49,6 @@ class ClusterData:
     def persist_rows(self):
         """Compute the rows and keep them on the workers, all views of a part together. Dask may spill them to disk."""
         outs = map_parts(self, "hold", held)
-        everyone = range(len(self.parts))
         self.parts.result(self.parts.client.map(len, outs, pure=False, key=key_prefix("held")))
         self.held = Column(self.parts, outs, self.parts.workers(outs))
         return self

@@ -1,4 +1,4 @@
-"""The paper's tables from stored runs, as Markdown, CSV, LaTeX and terminal output."""
+"""The paper's tables from stored runs, as Markdown and CSV."""
 
 import csv
 import io
@@ -11,10 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.console import Group
-from rich.markup import escape
-from rich.table import Table
 
 from bitmosaic.bench.baselines import BINARY, METHODS, MULTI_VIEW, SINGLE_VIEW
 from bitmosaic.bench.experiment import SCORES, Run
@@ -71,11 +67,6 @@ UNITS = (
 )  # name, bytes, and smallest value shown in this unit
 CSV_NAMES = ("data", "quantity", "group", "method", "column", "unit")
 CSV_FIGURES = ("mean", "std", "runs", "ratio", "paper", "paper_ratio")
-LATEX = str.maketrans(
-    {c: f"\\{c}" for c in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$"}
-    | {"±": r"$\pm$", "×": r"$\times$", "–": "--", "†": r"$\dagger$"}
-)
 
 Kind = Literal["score", "seconds", "bytes", "times"]
 Row = tuple[str, str, list[tuple[str, bool]]]  # group, method, [(text, best)]
@@ -94,11 +85,11 @@ class Cell:
     note: str = ""
     best: bool = False
 
-    def ours(self, kind: Kind, with_spread: bool) -> str:
+    def ours(self, kind: Kind) -> str:
         if self.mean is None:
             return self.note or "–"
         text = _figure(kind, self.mean)
-        if with_spread and self.spread is not None and kind in ("score", "seconds"):
+        if self.spread is not None and kind in ("score", "seconds"):
             spread = _figure(kind, self.spread, self.mean)
             text += f"±{spread.removeprefix('0') if kind == 'score' else spread}"
         return text + _ratio(self.ratio) + ("†" if self.note else "")
@@ -117,7 +108,7 @@ class Block:
     kinds: tuple[Kind, ...]
     rows: list[tuple[str, str, list[Cell]]]
 
-    def texts(self, with_spread: bool = True) -> tuple[list[str], list[Row]]:
+    def texts(self) -> tuple[list[str], list[Row]]:
         """Headings and rows. A column with values of the paper is followed by a column "paper"."""
         beside = [any(row[2][i].published is not None for row in self.rows) for i in range(len(self.columns))]
         headings = [h for column, b in zip(self.columns, beside, strict=True) for h in (column, "paper")[: 1 + b]]
@@ -126,7 +117,7 @@ class Block:
             shown = [
                 text
                 for cell, kind, b in zip(cells, self.kinds, beside, strict=True)
-                for text in ((cell.ours(kind, with_spread), cell.best), (cell.theirs(kind), False))[: 1 + b]
+                for text in ((cell.ours(kind), cell.best), (cell.theirs(kind), False))[: 1 + b]
             ]
             rows.append((group, method, shown))
         return headings, rows
@@ -198,46 +189,12 @@ class PaperTable:
                     to.writerow([block.data, block.quantity, group, method, column, kind, *shown, c.note])
         return file.getvalue()
 
-    def latex(self) -> str:
-        """LaTeX for booktabs: one tabular per block."""
-        lines = ["% \\usepackage{booktabs}", "\\begin{table*}", "\\centering", f"\\caption{{{_latex(self.caption)}}}"]
-        for heading, block in zip(self.headings(), self.blocks, strict=True):
-            columns, rows = block.texts()
-            lines += [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
-            lines.append(" & ".join(map(_latex, (heading, *columns))) + " \\\\")
-            before = None
-            for group, method, cells in rows:
-                if group != before:
-                    lines.append("\\midrule")
-                before = group
-                shown = (f"\\textbf{{{_latex(text)}}}" if best else _latex(text) for text, best in cells)
-                lines.append(" & ".join([_latex(method), *shown]) + " \\\\")
-            lines += ["\\bottomrule", "\\end{tabular}", ""]
-        return "\n".join([*lines, *(f"{_latex(note)}\n" for note in self.notes), "\\end{table*}", ""])
-
-    def rich(self) -> Group:
-        with_spread = not (self.blocks[0].kinds[0] == "seconds" and shows_paper(self.blocks))  # a terminal is narrow
-        parts: list[Table | str] = [f"[bold]{escape(self.name)}.[/] {escape(self.caption)}"]
-        for heading, block in zip(self.headings(), self.blocks, strict=True):
-            columns, rows = block.texts(with_spread)
-            table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-            table.add_column(escape(heading.replace(" (", "\n(")), no_wrap=True)
-            for column in columns:
-                table.add_column(escape(column), justify="right", style="dim" if column == "paper" else "")
-            for i, (group, method, cells) in enumerate(rows):
-                if i and group != rows[i - 1][0]:
-                    table.add_section()
-                table.add_row(method, *(f"[bold]{escape(text)}[/]" if best else escape(text) for text, best in cells))
-            parts.append(table)
-        notes = self.notes if with_spread else [note.replace(SPREAD, "Mean", 1) for note in self.notes]
-        return Group(*parts, *map(escape, notes))
-
 
 def write(table: PaperTable, folder: str | Path, name: str) -> list[Path]:
-    """Write NAME.md, NAME.csv and NAME.tex."""
+    """Write NAME.md and NAME.csv."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {".md": table.markdown(), ".csv": table.csv(), ".tex": table.latex()}
+    contents = {".md": table.markdown(), ".csv": table.csv()}
     for ending, text in contents.items():
         write_whole(folder / (name + ending), text.encode())
     return [folder / (name + ending) for ending in contents]
@@ -272,10 +229,6 @@ def _ratio(ratio: float | None) -> str:
 def _plain(note: str) -> str:
     """Escape Markdown."""
     return "".join(f"\\{c}" if c in "\\*_|<>`" else c for c in note)
-
-
-def _latex(text: str) -> str:
-    return text.translate(LATEX)
 
 
 def shows_paper(blocks: list[Block]) -> bool:

@@ -13,7 +13,7 @@ RunsArgument = Annotated[
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option(help="Also write the table to this folder, as Markdown, CSV and LaTeX.", show_default="no files"),
+    typer.Option(help="Also write the table to this folder, as Markdown and CSV.", show_default="no files"),
 ]
 CpuOption = Annotated[
     bool, typer.Option("--cpu", help="CPU seconds instead of wall-clock seconds, for a busy machine.")
@@ -125,10 +125,12 @@ def _runs(place: Path, experiment: str):
 
 
 def _table(name: str, experiment: str, place: Path, out: Path | None, **choices: str) -> None:
+    from rich.markdown import Markdown
+
     from bitmosaic.bench import tables
 
     table, console = getattr(tables, name)(_runs(place, experiment), **choices), output()
-    console.print(table.rich())
+    console.print(Markdown(table.markdown()))
     if out is not None:
         for path in tables.write(table, out, name.removesuffix("_table")):
             console.print(f"Wrote {path}")

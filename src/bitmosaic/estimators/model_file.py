@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from bitmosaic import __version__
 from bitmosaic.errors import ModelFileError, UnwritableFileError
-from bitmosaic.io.files import as_path, result_path
+from bitmosaic.io.files import result_path
 
 FORMAT = "bitmosaic-model"
 FORMAT_VERSION = 1
@@ -27,7 +27,7 @@ def write_model(
     path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]
 ) -> None:
     """Write arrays and facts (plain JSON) to `path`, whole or not at all. The same content gives the same bytes."""
-    path = as_path(path, "A model file")
+    path = Path(path)
     # safetensors ignores strides, so the arrays must be in C order.
     stored = {name: np.asarray(array, array.dtype.newbyteorder("<"), order="C") for name, array in arrays.items()}
     manifest = {
@@ -50,7 +50,7 @@ def write_model(
 
 def read_model(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays and facts of the model at `path`. Raises ModelFileError if it is damaged or of another kind."""
-    path = as_path(path, "A model file")
+    path = Path(path)
     if not path.is_file():
         raise ModelFileError(f"There is no model file at {path}. Check the path, or save a model there first.")
     try:

@@ -56,7 +56,6 @@ from bitmosaic.errors import FileFormatError, InvalidDataError
 from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.io.files import (
     LOCK,
-    as_path,
     finish_publishing,
     is_announced,
     is_unfinished,
@@ -137,7 +136,7 @@ class Run:
     """
 
     def __init__(self, folder: Any, of: "Run | None" = None):
-        self.folder = as_path(folder, "A run folder")
+        self.folder = Path(folder)
         finish_publishing(self.folder, self.folder / REFIT, RENEWED)
         self.manifest = Manifest.read(self.folder)
         self.of = of
@@ -150,7 +149,7 @@ class Run:
 
         The folder is locked inside the block. Temporary files of killed processes are removed.
         """
-        folder = as_path(folder, "A run folder")
+        folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise InvalidDataError(f"A run is a folder; {folder} is a file. Choose another name.")
         with locked(folder):

@@ -9,7 +9,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from bitmosaic.bench import datasets
-from bitmosaic.bench.datasets import BATCHES, Choice, parse_classes, prepare
+from bitmosaic.bench.datasets import BATCHES, Choice, prepare
 from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.pipeline import extract
 from bitmosaic.views import read_views
@@ -176,18 +176,9 @@ def test_the_seed_chooses_classes_and_images(tmp_path):
     assert not any("n03000684" in pair for pair in classes)
 
 
-def test_classes_can_be_named(tmp_path):
-    write_tree(tmp_path, IMAGENET)
-    assert parse_classes("n03000684, n02084071") == ["n03000684", "n02084071"]
-    assert (parse_classes("10"), parse_classes(None)) == (10, None)
-    source = open_dataset(tmp_path, classes=parse_classes("n03000684,n02084071"))
-    assert source.labels().tolist() == ["n02084071"] * 9 + ["n03000684"] * 3
-
-
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"classes": ["n01440764", "cat"]}, "it has no cat"),
         ({"classes": 5}, "at most the number of classes with 1 images or more, 4 in .*; got 5"),
         ({"per_class": 4}, "n03000684 of .* has 3 images; got 4"),
         ({"at_least": 8}, "4 classes, 1 of them that large, the largest with 9"),
@@ -354,8 +345,8 @@ def test_mat_files_are_opened_as_data_sets(tmp_path):
     savemat(tmp_path / "set.mat", {"X1": X, "X2": X[:, :2], "Y": Y + 1.0})
     views = open_dataset(tmp_path / "set.mat")
     assert (views.names, views.labels.tolist()) == (("X1", "X2"), (Y + 1).tolist())
-    some = open_dataset(tmp_path / "set.mat", classes=["1", "3"], per_class=2)
-    assert np.bincount(some.labels).tolist() == [0, 2, 0, 2]
+    some = open_dataset(tmp_path / "set.mat", per_class=2)
+    assert np.bincount(some.labels).tolist() == [0, 2, 2, 2, 2]
     for row, label in zip(some["X1"], some.labels, strict=True):
         assert Y[np.flatnonzero((row == X).all(axis=1))].tolist() == [label - 1]
 

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -266,30 +266,6 @@ def test_other_code_lengths_and_numbers_of_clusters_are_not_mixed_in():
     assert figure(table, "k-means", "MulView", "ACC")["runs"] == "1"
     assert "Codes of 128 bits." in table.markdown()
     assert "Codes of 32 bits." in table1([run("HSIC", n_bits=bits) for bits in (16, 32)]).markdown()
-
-
-@dataclass
-class Counting:
-    """A run that counts how often its scores are computed."""
-
-    run: Run
-    asked: int = 0
-
-    def __getattr__(self, name):
-        return getattr(self.run, name)
-
-    @property
-    def scores(self):
-        self.asked += 1
-        return self.run.scores
-
-
-def test_scores_are_computed_once():
-    runs = [Counting(run(seed=seed)) for seed in range(3)]
-    table1(runs)
-    assert [each.asked for each in runs] == [1, 1, 1]
-    table2(runs)
-    assert [each.asked for each in runs] == [1, 1, 1]
 
 
 @pytest.fixture(scope="module")

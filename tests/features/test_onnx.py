@@ -297,7 +297,7 @@ def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(tmp_path):
 
 def test_without_onnxruntime_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtraError, match=r"onnx features need onnxruntime: pip install 'bitmosaic\[deep\]'"):
+    with pytest.raises(MissingExtraError, match=r"needs onnxruntime: pip install 'bitmosaic\[deep\]'"):
         OnnxExtractor(tmp_path / "m.onnx")
 
 

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from bitmosaic import HSIC, pipeline
+from bitmosaic import pipeline
 from bitmosaic.errors import BitmosaicError
 from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.images import open_images
@@ -45,10 +45,6 @@ ON_RUNS = [
 def test_a_run_can_be_given_by_its_folder(run, tmp_path, use):
     one, other = (shutil.copytree(run.folder, tmp_path / name) for name in "ab")
     assert use(Run(one)) == use(str(other))
-
-
-def test_progress_that_cannot_be_called_is_refused():
-    refused(TypeError, "progress must be a function", lambda: HSIC(3).fit(X, progress=5))
 
 
 def test_labels_in_memory_are_scored_in_row_order(run):

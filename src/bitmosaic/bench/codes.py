@@ -7,10 +7,8 @@ import numpy as np
 from bitmosaic.bench.timing import best_times, faiss_on
 from bitmosaic.errors import ParameterError
 from bitmosaic.hamming.codes import nearest_centers
-from bitmosaic.hamming.search import nearest_codes
 
 FLIPPED = 0.1  # share of the bits of a code that differ from its center
-QUERIES = 10  # searches per repeat
 OURS, PEER = "bitmosaic", "faiss.IndexBinaryFlat"
 
 
@@ -61,18 +59,3 @@ def contest(codes, centers, repeats, n_threads, progress):
     unique = far[:, 0] < far[:, -1] if len(centers) > 1 else np.ones(len(codes), bool)
     same_labels = bool((found[unique, 0] == labels[unique]).all())
     return Comparison(len(codes) * len(centers), seconds, bool((far[:, 0] == distances).all()), same_labels)
-
-
-def search(codes, count, repeats, n_threads):
-    """The best milliseconds of each method for one query of `count` codes, and whether the distances agree."""
-    queries = codes[:: max(1, len(codes) // QUERIES)]
-    with faiss_on(n_threads) as faiss:
-        index = faiss.IndexBinaryFlat(8 * codes.shape[1])
-        index.add(codes)
-        nearest_codes(codes, queries[:1], count, n_threads)  # compile before timing
-        methods = {
-            OURS: lambda: [nearest_codes(codes, query[None], count, n_threads)[0][0] for query in queries],
-            PEER: lambda: [index.search(query[None], count)[0][0] for query in queries],
-        }
-        seconds, found = best_times(methods, repeats, lambda *told: None)
-    return {name: 1000 * best / len(queries) for name, best in seconds.items()}, np.array_equal(*found.values())

@@ -53,20 +53,13 @@ def choose_views(views: Views, names: Sequence[str]) -> Views:
 class Choice:
     """The part of a data set to use; by default all of it."""
 
-    classes: int | Sequence[str] | None = None  # names, or a number of random classes
+    classes: int | None = None  # number of random classes
     per_class: int | None = None  # number of random rows per class
     at_least: int | None = None  # classes with fewer rows are left out
     seed: int = 0
 
 
 EVERYTHING = Choice()
-
-
-def parse_classes(text: str | None) -> int | list[str] | None:
-    """Parse the value of the option --classes: 10, or n01440764,n02084071."""
-    if text is None or text.strip().isdecimal():
-        return None if text is None else int(text)
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def choose_rows(labels: np.ndarray, choice: Choice, data: str) -> np.ndarray:
@@ -82,7 +75,7 @@ def choose_rows(labels: np.ndarray, choice: Choice, data: str) -> np.ndarray:
             "the path."
         )
     wanted = choice.per_class or 1
-    if isinstance(choice.classes, int):
+    if choice.classes is not None:
         large = large[counts[large] >= wanted]
         if len(large) < choice.classes:
             raise ParameterError(
@@ -90,14 +83,6 @@ def choose_rows(labels: np.ndarray, choice: Choice, data: str) -> np.ndarray:
                 f"{len(large):,} in {data}; got {choice.classes:,}."
             )
         chosen = np.sort(rng.choice(large, choice.classes, replace=False))
-    elif choice.classes is not None:
-        known = {names[i]: i for i in large}
-        if missing := [name for name in choice.classes if name not in known]:
-            raise ParameterError(
-                f"classes must name classes of {data}, such as {', '.join(list(known)[:3])}; it has no "
-                f"{', '.join(missing[:3])} with {at_least:,} images or more."
-            )
-        chosen = np.unique([known[name] for name in choice.classes])
     else:
         chosen = large
     if choice.per_class is None:
@@ -155,10 +140,6 @@ class LabeledSource(ImageSource):
         return self.source._decode(content, max_side)
 
 
-def labeled(source: ImageSource, labels: np.ndarray) -> LabeledSource:
-    return LabeledSource(source, np.arange(len(source)), labels)
-
-
 # ---- Read the binary version of CIFAR-10, extracted or as .tar.gz, as labeled images.
 #
 # Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009. Six batches of 10,000 images; an image is
@@ -195,7 +176,8 @@ def read_cifar(path: Path) -> LabeledSource:
         raise _damaged(path, error) from error
     source = ArraySource(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
     source.name = os.fspath(path)
-    return labeled(source, np.array(files[_NAMES].decode().split())[records[:, 0]])
+    names = np.array(files[_NAMES].decode().split())
+    return LabeledSource(source, np.arange(len(source)), names[records[:, 0]])
 
 
 def _cifar_files(folder: Path) -> list[Path]:
@@ -236,7 +218,7 @@ class TarOfTars(TarSource):
 
 def class_folders(source: ImageSource) -> LabeledSource:
     """Label each image with the name of its folder."""
-    return labeled(source, np.array([folder_name(path) for path in source.paths]))
+    return LabeledSource(source, np.arange(len(source)), np.array([folder_name(path) for path in source.paths]))
 
 
 def is_youtube_faces(source: ImageSource) -> bool:
@@ -356,10 +338,8 @@ def open_dataset(
     members = _first_members(path)
     kind = _kind(path, members) if kind == "auto" else kind
     if kind in ("nus-wide", "views"):
-        views = read_views(path) if kind == "views" else read_nus_wide(path, concepts or CONCEPTS, progress)
-        if views.labels is None:
-            raise InvalidDataError(f"Scores need true labels; {shown} has none. Add a variable Y, or a labels.npy.")
-        return take_rows(views, choose_rows(views.labels, choice, shown))
+        views = open_data(str(path))[1] if kind == "views" else read_nus_wide(path, concepts or CONCEPTS, progress)
+        return take_rows(views, choose_rows(np.asarray(views.labels), choice, shown))
     if kind == "cifar-10":
         images = read_cifar(path)
     else:

@@ -262,12 +262,11 @@ def _data(
     *,
     path: str,
     views: Sequence[str] = (),
-    classes: int | Sequence[str] | None = None,
+    classes: int | None = None,
     per_class: int | None = None,
     at_least: int | None = None,
 ) -> DataSet:
-    chosen = tuple(classes) if isinstance(classes, list) else classes
-    return DataSet(called, root / path, tuple(views), Choice(chosen, per_class, at_least))
+    return DataSet(called, root / path, tuple(views), Choice(classes, per_class, at_least))
 
 
 def _groups(

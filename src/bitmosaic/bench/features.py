@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitmosaic.bench.timing import best_times
-from bitmosaic.errors import MissingExtraError
+from bitmosaic.errors import import_extra
 from bitmosaic.features import extract, extractor
 from bitmosaic.images import open_images
 
@@ -54,10 +54,7 @@ class Timings:
 
 def measure(src, limit, repeats, n_threads, progress):
     """The best times of all methods."""
-    try:
-        import skimage.feature  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("bench features needs scikit-image: pip install 'bitmosaic[bench]'") from None
+    import_extra("skimage.feature", "bench", "bench features")
     source = open_images(src, progress)
     images = []
     for batch in source.batches(1024, n_threads=n_threads):

@@ -7,6 +7,7 @@ from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
+from sklearn.metrics import adjusted_rand_score
 
 from bitmosaic import pipeline
 from bitmosaic.errors import InvalidDataError
@@ -29,28 +30,20 @@ class Growth:
     @property
     def agreement(self) -> np.ndarray:
         """Adjusted Rand index of each labeling in `added` with each in `fitted`."""
-        return np.array([rand_index(a, b) for a, b in product(self.added, self.fitted)])
+        return np.array([adjusted_rand_score(a, b) for a, b in product(self.added, self.fitted)])
 
     @property
     def between_seeds(self) -> np.ndarray:
         """Adjusted Rand index of each pair of labelings in `fitted`."""
-        return np.array([rand_index(a, b) for a, b in combinations(self.fitted, 2)])
+        return np.array([adjusted_rand_score(a, b) for a, b in combinations(self.fitted, 2)])
 
     def nmi(self, labelings: list[np.ndarray]) -> np.ndarray:
         return np.array([clustering_scores(self.truth, labels)["nmi"] for labels in labelings])
 
 
-def rand_index(a: np.ndarray, b: np.ndarray) -> float:
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(a, b))
-
-
 def measure(train: str, test: str, out: Path, n_clusters: int, n_seeds: int, progress: Progress) -> Growth:
     """Run TRAIN and add TEST, and run both together. Features are extracted and timed only for the first seed."""
     sources = [files_of(train, progress), files_of(test, progress)]
-    if out.exists() and any(out.iterdir()):
-        raise InvalidDataError(f"The output folder must be empty; {out} is not. Choose another folder.")
     # Compile all kernels and read all files into the system's cache before timing.
     warm = pipeline.cluster(sources[0][:: max(1, len(sources[0]) // 500)], out / "warm", 2, labels="folder")
     pipeline.add(warm, sources[1][:: max(1, len(sources[1]) // 500)])

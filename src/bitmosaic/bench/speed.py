@@ -19,8 +19,7 @@ from rich.table import Table
 
 from bitmosaic.bench.datasets import open_data
 from bitmosaic.bench.memory import PeakMemory
-from bitmosaic.bench.timing import import_faiss
-from bitmosaic.errors import BitmosaicError
+from bitmosaic.errors import BitmosaicError, import_extra
 from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.views import Views, read_rows, read_views
 
@@ -57,7 +56,7 @@ def measure(
     _, views, truth = open_data(data, labels_needed=False)
     folder = data.partition("?views=")[0]
     if "faiss.Kmeans" in methods:
-        import_faiss()
+        import_extra("faiss", "bench", "faiss.Kmeans")
     rows = sorted({min(n, views.n_rows) for n in rows}) or [views.n_rows]
     results, too_slow = [], {}
     settings = list(product(rows, sorted(clusters)))
@@ -129,17 +128,12 @@ def speed_table(results: list[Result]) -> Table:
     for name in ("rows", "clusters", "method", "seconds", "CPU s", "÷ HSIC", "MB", "NMI", "ACC"):
         table.add_column(name, no_wrap=True, justify="left" if name == "method" else "right")
     ours = {(r.n_rows, r.n_clusters): r.seconds for r in results if r.method == REFERENCE}
-    before: tuple[int, int] | None = None
     for r in results:
-        place = (r.n_rows, r.n_clusters)
-        if before not in (None, place):
-            table.add_section()
-        first = (f"{r.n_rows:,}", f"{r.n_clusters:,}") if place != before else ("", "")
-        before = place
+        first = f"{r.n_rows:,}", f"{r.n_clusters:,}"
         if r.seconds is None:
             table.add_row(*first, r.method, "cut off")
             continue
-        reference = ours.get(place)
+        reference = ours.get((r.n_rows, r.n_clusters))
         table.add_row(
             *first,
             r.method,
@@ -170,10 +164,6 @@ def concatenated(views: Views) -> np.ndarray:
     return X
 
 
-def unchanged(views: Views) -> Views:
-    return views
-
-
 def hsic(views, n_clusters, seed, n_threads, **changes):
     from bitmosaic.estimators.hsic import HSIC
 
@@ -194,7 +184,7 @@ def mini_batch(X, n_clusters, seed, n_threads):
 
 def faiss_kmeans(X, n_clusters, seed, n_threads):
     """Train on at most 256 rows per cluster, the default of faiss, then assign all rows to the nearest centroid."""
-    faiss = import_faiss()
+    faiss = import_extra("faiss", "bench", "faiss.Kmeans")
     faiss.omp_set_num_threads(n_threads)
     model = faiss.Kmeans(X.shape[1], n_clusters, niter=FAISS_ITERATIONS, seed=seed)
     model.train(X)
@@ -203,8 +193,8 @@ def faiss_kmeans(X, n_clusters, seed, n_threads):
 
 # name -> preparation of the views, fit
 METHODS: dict[str, tuple[Callable, Callable]] = {
-    "HSIC": (unchanged, hsic),
-    "HSIC fast": (unchanged, partial(hsic, preset="fast")),
+    "HSIC": (lambda views: views, hsic),
+    "HSIC fast": (lambda views: views, partial(hsic, preset="fast")),
     "KMeans": (concatenated, kmeans),
     "MiniBatchKMeans": (concatenated, mini_batch),
     "faiss.Kmeans": (concatenated, faiss_kmeans),

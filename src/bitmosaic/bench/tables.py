@@ -453,14 +453,14 @@ def _notes(grid: Grid, prefix: str = "") -> list[str]:
     bits = sorted({run.n_bits for *_, runs in cells for run in runs if run.n_bits is not None})
     codes = f" Codes of {bits[0]} bits." if bits else ""
     notes = [f"{prefix}{'One seed' if seeds == '1' else f'{SPREAD} over {seeds} seeds'}.{codes}"]
-    if some := [f"{m} on {c} ({note})" for m, c, runs in cells if (note := _cell(runs, [0]).note) and _any_done(runs)]:
+    if some := [
+        f"{m} on {c} ({_cell(runs, [0]).note})"
+        for m, c, runs in cells
+        if 0 < sum(run.labels is not None for run in runs) < len(runs)
+    ]:
         notes.append(f"{prefix}† some seeds were cut off; the value is the mean of the others: {'; '.join(some)}.")
     failed = {f"{m} {run.cut_off}" for m, _, runs in cells for run in runs if run.cut_off not in ("", *CUT_OFF)}
     return [*notes, *(f"{prefix}{message}" for message in sorted(failed))]
-
-
-def _any_done(runs: Runs) -> bool:
-    return any(run.labels is not None for run in runs)
 
 
 def by_data(runs: Runs) -> dict[str, list[Run]]:

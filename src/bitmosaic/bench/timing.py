@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.errors import MissingExtraError
+from bitmosaic.errors import import_extra
 
 
 def best_times(
@@ -28,18 +28,10 @@ def best_times(
 @contextmanager
 def faiss_on(n_threads: int) -> Iterator[Any]:
     """The module faiss, on this number of threads inside the block."""
-    faiss = import_faiss()
+    faiss = import_extra("faiss", "bench", "This benchmark")
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(n_threads)
     try:
         yield faiss
     finally:
         faiss.omp_set_num_threads(before)
-
-
-def import_faiss() -> Any:
-    try:
-        import faiss
-    except ImportError:
-        raise MissingExtraError("This benchmark needs faiss: pip install 'bitmosaic[bench]'") from None
-    return faiss

@@ -24,15 +24,6 @@ def _table(*columns: str, left: tuple[str, ...] = (), caption: str | None = None
     return table
 
 
-def _row_numbers(rows: str) -> list[int]:
-    from bitmosaic.errors import ParameterError
-
-    numbers = sorted(set(parse_numbers("--rows", rows)))
-    if numbers[0] < 1000:
-        raise ParameterError(f"--rows must be at least 1000; got {numbers[0]}.")
-    return numbers
-
-
 def quality(
     data: Annotated[
         list[str] | None,
@@ -85,24 +76,22 @@ def quality(
 
 
 def memory(
-    rows: Annotated[str, typer.Option(help="Numbers of rows from 1000, separated by commas.")] = "1_000_000",
+    rows: Annotated[str, typer.Option(help="Numbers of rows, separated by commas.")] = "1_000_000",
     clusters: Annotated[int, typer.Option(min=1, help="Number of planted clusters.")] = 20,
     limit: Annotated[str, typer.Option(help="The memory_limit of the fit.")] = "512MB",
     train_size: Annotated[str, typer.Option(help="'auto', a number of rows, or a fraction such as 1.0.")] = "auto",
     folder: Annotated[
-        Path | None, typer.Option(help="Where to write the views.", show_default="a temporary folder")
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="Where to write the views.", show_default="a temporary folder"),
     ] = None,
 ) -> None:
     """Time and peak memory of a fit on memory-mapped views (128 + 64 + 256 columns) under a limit."""
     import tempfile
 
     from bitmosaic.bench.memory import make_views, measure, model_of
-    from bitmosaic.errors import ParameterError
 
     console = output()
-    numbers = _row_numbers(rows)
-    if folder is not None and not folder.is_dir():
-        raise ParameterError(f"--folder must be an existing folder; got {str(folder)!r}.")
+    numbers = sorted(set(parse_numbers("--rows", rows)))
     for n_rows in numbers:
         model_of(clusters, limit, train_size).check(n_rows)
     table = _table("rows", "input, MB", "seconds", "peak, MB", "of which labels and codes", "NMI")
@@ -129,7 +118,7 @@ def memory(
 
 
 def scale(
-    rows: Annotated[str, typer.Option(help="Numbers of rows from 1000, separated by commas.")] = "1_000_000",
+    rows: Annotated[str, typer.Option(help="Numbers of rows, separated by commas.")] = "1_000_000",
     clusters: Annotated[int, typer.Option(min=1, help="Number of planted clusters.")] = 20,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes on this machine.")] = 2,
     train_size: Annotated[str, typer.Option(help="'auto', a number of rows, or a fraction such as 1.0.")] = "auto",
@@ -143,7 +132,7 @@ def scale(
     from bitmosaic.bench.scale import measure
     from bitmosaic.cli.dask_client import connected
 
-    numbers = _row_numbers(rows)
+    numbers = sorted(set(parse_numbers("--rows", rows)))
     size = model_of(clusters, None, train_size).train_size
     console = output()
     table = _table(
@@ -232,9 +221,6 @@ def codes(
     same = {True: "the same", False: "[bold red]not the same[/]"}
     console.print(f"[bold]{contest.ratio:.1f}×[/] faiss.IndexBinaryFlat")
     console.print(f"distances {same[contest.same_distances]}, labels {same[contest.same_labels]}")
-    best, alike = code_bench.search(packed, min(24, rows), repeats, n_threads)
-    times = ", ".join(f"{name} {milliseconds:,.1f} ms" for name, milliseconds in best.items())
-    console.print(f"the 24 nearest codes of one code: {times}; distances {same[alike]}")
 
 
 def speed(

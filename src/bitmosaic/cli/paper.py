@@ -39,10 +39,7 @@ def prepare(
     view: Annotated[
         list[str] | None, typer.Option(help="Features of images, as in `extract`.", show_default="lbp, gist and hog")
     ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(help="Number of random classes, or class names separated by commas.", show_default="all"),
-    ] = None,
+    classes: Annotated[int | None, typer.Option(min=2, help="Number of random classes.", show_default="all")] = None,
     per_class: Annotated[
         int | None, typer.Option(min=1, help="Number of random images per class.", show_default="all")
     ] = None,
@@ -59,7 +56,7 @@ def prepare(
     from bitmosaic.bench import datasets
     from bitmosaic.pipeline.extraction import DEFAULT_VIEWS
 
-    choice = datasets.Choice(datasets.parse_classes(classes), per_class, at_least, seed)
+    choice = datasets.Choice(classes, per_class, at_least, seed)
     with progress_bars() as progress:
         views = datasets.prepare(
             src, out, kind, view or DEFAULT_VIEWS, choice=choice, concepts=concepts, progress=progress
@@ -76,7 +73,7 @@ def run(
         Path | None,
         typer.Option(help="The folder that paths in the file are relative to.", show_default="the folder of the file"),
     ] = None,
-    out: Annotated[Path, typer.Option(help="A folder for the runs.")] = Path("bench-runs"),
+    out: Annotated[Path, typer.Option(file_okay=False, help="A folder for the runs.")] = Path("bench-runs"),
     methods: Annotated[
         str | None, typer.Option(help="Run only these methods, separated by commas.", show_default="all")
     ] = None,
@@ -93,10 +90,8 @@ def run(
 
     from bitmosaic.bench.experiment import read_experiment
     from bitmosaic.bench.runner import run_experiment
-    from bitmosaic.errors import BitmosaicError, ParameterError
+    from bitmosaic.errors import BitmosaicError
 
-    if out.exists() and not out.is_dir():
-        raise ParameterError(f"--out must be a folder; {out} is a file. Choose another path.")
     asked = read_experiment(experiment, root)
     asked = replace(asked, seeds=seeds or asked.seeds, threads=threads or asked.threads, jobs=jobs or asked.jobs)
     if methods is not None:

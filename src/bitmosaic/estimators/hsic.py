@@ -27,7 +27,6 @@ from bitmosaic.estimators.parameters import (
     check_enough,
     check_fitted,
     check_parameters,
-    check_progress,
     is_dask,
     on_cluster,
     plain_value,
@@ -298,7 +297,6 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         -------
         self
         """
-        check_progress(progress)
         views = as_views(X)
         options = self.check(views.n_rows)
         prior = check_prior(constraints, init_labels, views.n_rows, options.n_clusters, on_cluster(views))

@@ -9,13 +9,12 @@ import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bitmosaic.errors import BitmosaicError, FileFormatError, MissingExtraError, MissingFileError, ParameterError
+from bitmosaic.errors import BitmosaicError, FileFormatError, MissingFileError, ParameterError, import_extra
 from bitmosaic.features.registry import register
 
 DEFAULT_SIZE = 224
@@ -157,7 +156,12 @@ class OnnxExtractor:
         for rank in (2, 4, 3):
             for name in names if wanted is None else [wanted]:
                 value = values[name]
-                if _is_numbers(value) and value.ndim == rank and len(value) == self._rows:
+                if (
+                    isinstance(value, np.ndarray)
+                    and value.dtype.kind in "fiu"
+                    and value.ndim == rank
+                    and len(value) == self._rows
+                ):
                     channels = 1 if rank == 4 and not self._channels_last else -1
                     return name, rank, value.shape[channels]
         shapes = ", ".join(f"{name}: {getattr(value, 'shape', type(value).__name__)}" for name, value in values.items())
@@ -169,10 +173,7 @@ class OnnxExtractor:
 
 def _open(path: Path):
     """Open an ONNX Runtime session."""
-    try:
-        runtime = import_module("onnxruntime")
-    except ImportError as error:
-        raise MissingExtraError("onnx features need onnxruntime: pip install 'bitmosaic[deep]'") from error
+    runtime = import_extra("onnxruntime", "deep", "A view of an ONNX model")
     if not path.is_file():
         raise MissingFileError(f"There is no ONNX model at {path}. Check the path.")
     status = path.stat()
@@ -236,10 +237,6 @@ def _three(name: str, value, error_class: type[BitmosaicError]) -> np.ndarray:
     except (TypeError, ValueError):
         raise error_class(f"{name} must be one number or three, one per channel; got {value!r}.") from None
     return np.broadcast_to(numbers, 3)
-
-
-def _is_numbers(value) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "fiu"
 
 
 def _times(sides) -> str:

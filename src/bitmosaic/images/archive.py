@@ -108,11 +108,6 @@ class TarSource(ImageSource):
             raise FileFormatError(
                 f"{display_path(self.name)} changed while it was read: {error}. Run the same command again."
             ) from error
-        except MemoryError as error:
-            raise FileFormatError(
-                f"Not enough memory to read a member of {display_path(self.name)}; members have up to "
-                f"{LARGEST_FILE // 2**20} MB. Extract the archive into a folder."
-            ) from error
 
     def _contents(self, positions: Sequence[int], piece_size: int) -> Iterator[Piece]:
         return super()._pieces(positions, piece_size)

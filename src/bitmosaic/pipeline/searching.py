@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ParameterError
+from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
 from bitmosaic.estimators.binary_kmeans import as_bytes
 from bitmosaic.estimators.neighbor_index import NeighborIndex
 from bitmosaic.hamming.search import nearest_codes
@@ -105,10 +105,6 @@ def search(
     archive of images, which are encoded with the run's model; or codes: an array, a .npy file, or a text file with one
     code in hexadecimal digits per line.
     """
-    if k < 1:
-        raise ParameterError(f"k must be at least 1; got {k}.")
-    if radius is not None and radius < 0:
-        raise ParameterError(f"radius must be at least 0 bits; got {radius}.")
     run = as_run(run)
     run.require("tables")
     codes = run.column("codes")

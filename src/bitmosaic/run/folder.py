@@ -269,13 +269,7 @@ class Run:
     @property
     def unlearned(self) -> list[Addition]:
         """The additions since the last fit. The tables of the run do not include them."""
-        absorbed = self.manifest.absorbed
-        if absorbed > len(self.additions):
-            raise FileFormatError(
-                f"{self.folder} has {len(self.additions)} additions, expected at least the {absorbed} of its last fit. "
-                f"{_AGAIN}"
-            )
-        return self.additions[absorbed:]
+        return self.additions[self.manifest.absorbed :]
 
     @property
     def n_fitted(self) -> int:
@@ -393,13 +387,8 @@ def read_additions(run_folder: Path) -> list[Addition]:
         return []
     found = (entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
     names = sorted(found, key=lambda name: (len(name), name))
-    expected = [addition_name(number) for number in range(1, len(names) + 1)]
-    if names != expected:
-        strange = next((name for name in names if name not in expected), names[-1])
-        raise FileFormatError(
-            f"{folder} may hold only additions, numbered from {addition_name(1)} on without gaps; "
-            f"got {strange!a}. {_AGAIN}"
-        )
+    if names != [addition_name(number) for number in range(1, len(names) + 1)]:
+        raise FileFormatError(f"{folder} holds additions numbered from {addition_name(1)} on, without gaps. {_AGAIN}")
     return [Addition(folder / name, AdditionManifest.read(folder / name)) for name in names]
 
 

@@ -1,7 +1,6 @@
 """Baselines on all views side by side: k-means, k-medoids, approximate kernel k-means, Nyström."""
 
 from dataclasses import dataclass
-from types import ModuleType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -13,7 +12,7 @@ from sklearn.kernel_approximation import Nystroem
 
 from bitmosaic.bench.baselines.base import Baseline, concatenated, integer_seed
 from bitmosaic.bench.baselines.bipartite import BLOCK, embedded_clusters, singular_vectors, unit_rows
-from bitmosaic.errors import MissingExtraError
+from bitmosaic.errors import import_extra
 from bitmosaic.io.threads import row_ranges
 from bitmosaic.solver.embedding import squared_distances, squares
 
@@ -122,7 +121,7 @@ class KMedoids(Baseline):
     n_sample: int = 5000
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        package = import_kmedoids()
+        package = import_extra("kmedoids", "bench", "k-medoids")
         X = concatenated(views)
         sampled = draw_rows(len(X), self.n_sample, self.n_clusters, rng)
         found = package.fasterpam(
@@ -143,14 +142,6 @@ def distances(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
     """‖x - y‖ of all pairs of rows."""
     D = squared_distances(X, Y)
     return np.sqrt(D, out=D)
-
-
-def import_kmedoids() -> ModuleType:
-    try:
-        import kmedoids
-    except ImportError:
-        raise MissingExtraError("k-medoids needs kmedoids: pip install 'bitmosaic[bench]'") from None
-    return kmedoids
 
 
 # ---- Approximate kernel k-means: similarities to m sampled rows -> kernel k-means with centers in their span.

@@ -222,12 +222,3 @@ def test_labels_and_content_hashes_of_overwritten_views_are_ignored(tmp_path):
     write_views(tmp_path, {"hog": MATRIX + 1})
     assert read_content_hashes(tmp_path) is None
     assert read_views(tmp_path).labels is None
-
-
-def test_without_a_manifest_digests_npy_is_a_view_only_if_there_is_no_other(tmp_path):
-    np.save(tmp_path / "digests.npy", HASHES)
-    assert read_views(tmp_path).names == ("digests",)
-    np.save(tmp_path / "labels.npy", np.arange(4))
-    assert read_views(tmp_path).names == ("digests",)
-    np.save(tmp_path / "hog.npy", MATRIX)
-    assert read_views(tmp_path).names == ("hog",)

@@ -24,11 +24,6 @@ from bitmosaic.io.read import load_npy, open_npy, read_json
 from bitmosaic.views.views import Views
 
 MANIFEST, LABELS, PATHS, DIGESTS = "manifest.json", "labels.npy", "paths.jsonl", "digests.npy"
-CONTENT_HASH_BYTES = 16  # the same as in bitmosaic.images.hashes
-_AGAIN = (  # the folder may be inside a run
-    "Copy it again from where it was made; if there is no copy, create the views, or the run they belong to, again in "
-    "another folder."
-)
 RECIPE = "extraction.json"
 FORMAT, VERSION = "bitmosaic-views", 1
 _PLAIN_NAME = re.compile(r"[\w-](?:[\w .-]*[\w-])?")  # no separators, no leading dot, no trailing dot or space
@@ -60,10 +55,9 @@ def read_folder(folder: Path, bare: bool = False) -> Views:
     if (folder / MANIFEST).exists():
         return _read_listed(folder, _read_manifest(folder / MANIFEST), bare)
     if (folder / RECIPE).exists():  # an extraction always writes a manifest
-        raise FileFormatError(f"Extracted views have a manifest.json; {folder} has lost it. {_AGAIN}")
+        raise FileFormatError(f"Extracted views have a manifest.json; {folder} has lost it. Copy the folder again.")
     files = sorted(file for file in folder.glob("*.npy") if not file.name.startswith("."))
     views = [file for file in files if file.name not in (LABELS, DIGESTS)]
-    views = views or [file for file in files if file.name == DIGESTS]  # alone, it is a view
     if not views:
         raise FileFormatError(f"A views folder holds one .npy file per view; {folder} holds none. Check the path.")
     labels = load_npy(folder / LABELS) if not bare and (folder / LABELS).exists() else None

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bitmosaic.cli.options import Clusters, Json, Memory, RunFolder, Strict, Threads
+from bitmosaic.cli.options import Json, Memory, RunFolder, Strict, Threads, count_or_auto
 from bitmosaic.cli.terminal import counted, progress_bars, say
 
 MAX_CLUSTERS, MAX_ADDITIONS, MAX_CHANGES = 12, 5, 20  # listed lines
@@ -71,7 +71,17 @@ def _print_added(added: Any) -> None:
 
 def refit(
     run: RunFolder,
-    clusters: Clusters = None,
+    clusters: Annotated[
+        Any,
+        typer.Option(
+            "--clusters",
+            "-c",
+            parser=count_or_auto,
+            metavar="K|auto",
+            help="Number of clusters, or auto: the most stable number.",
+            show_default="the same number",
+        ),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start from scratch, not from the current clusters.")] = False,
     seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="the seed of the run")] = None,
     memory_limit: Memory = None,
@@ -81,8 +91,7 @@ def refit(
     """Cluster all images of a run again, additions included. Clusters keep their numbers and names.
 
     Clusters merged by hand stay merged, and images moved by hand stay where they are. lineage.csv lists which clusters
-    were kept, split, merged, born or died. The run changes only when everything is done. By default, the number of
-    clusters stays the same.
+    were kept, split, merged, born or died. The run changes only when everything is done.
     """
     from bitmosaic import pipeline
     from bitmosaic.run.folder import Run

@@ -1,6 +1,6 @@
 """manifest.json of a run folder and of an addition, as dataclasses."""
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -54,11 +54,18 @@ class _Stored:
 
 @dataclass
 class Manifest(_Stored):
-    """The manifest of a run."""
+    """The manifest of a run. Empty fields are not written."""
 
     FORMAT: ClassVar[str] = "bitmosaic-run"
     WHAT: ClassVar[str] = "a run folder"
     ADVICE: ClassVar[str] = "Check the path, copy the run again, or create a new one: bitmosaic cluster"
+    COUNTS: ClassVar[dict[str, str]] = {  # stage of each count, which is written even if it is 0
+        "images": "extract",
+        "skipped": "extract",
+        "iterations": "fit",
+        "sheets": "sheets",
+    }
+
     bitmosaic: str  # the version that began the run
     begun: str  # ISO time
     arguments: dict[str, Any]  # of `cluster` or `fit`; a run is resumed only with the same
@@ -94,6 +101,11 @@ class Manifest(_Stored):
         if "pictures" in self.bytes:
             self.bytes["sheets"] = self.bytes.pop("pictures")
 
+    def as_json(self) -> dict[str, Any]:
+        empty = {part.name for part in fields(self) if _has_default(part) and not getattr(self, part.name)}
+        empty -= {name for name, stage in self.COUNTS.items() if stage in self.seconds}
+        return {name: value for name, value in super().as_json().items() if name not in empty}
+
 
 @dataclass
 class AdditionManifest(_Stored):
@@ -112,3 +124,7 @@ class AdditionManifest(_Stored):
     bitmosaic: str = ""
     fingerprint: str | None = None  # signature of the source
     drift: dict[str, Any] | None = None
+
+
+def _has_default(part: Any) -> bool:
+    return part.default is not MISSING or part.default_factory is not MISSING

@@ -3,6 +3,9 @@
 One exception: NotFittedError is in estimators/parameters.py, because it inherits from scikit-learn's, a slow import.
 """
 
+from importlib import import_module
+from typing import Any
+
 
 class BitmosaicError(Exception):
     """Base class of all errors that a user can cause."""
@@ -77,3 +80,11 @@ class StaleEditError(BusyFolderError):
 
 class ConstraintError(BitmosaicError, ValueError):
     """Constraints that contradict each other, or that no clustering satisfies."""
+
+
+def import_extra(package: str, extra: str, what: str) -> Any:
+    """Import a package of an extra; the error says what needs it and how to install it."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise MissingExtraError(f"{what} needs {package}: pip install 'bitmosaic[{extra}]'") from error

@@ -11,7 +11,6 @@ from scipy.spatial.distance import cdist
 from bitmosaic.bench.baselines import binary, method_class
 from bitmosaic.bench.baselines.base import concatenated, standardized
 from bitmosaic.bench.baselines.binary import best_rotation
-from bitmosaic.errors import ParameterError
 from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.hamming.codes import cluster_bit_sums_numpy, nearest_centers_numpy, unpack
 
@@ -74,11 +73,6 @@ def test_all_bits_are_informative(name):
     """Also with more bits than columns."""
     shares = unpack(fitted(name, NOISY["b"], n_bits=64)[0].codes_).mean(axis=0)
     assert np.abs(shares).max() < 0.8
-
-
-def test_bits_must_be_whole_bytes():
-    with pytest.raises(ParameterError, match="n_bits must be a positive multiple of 8, such as 128; got 12"):
-        fitted("CKM", VIEWS, n_bits=12)
 
 
 # ---- ITQ

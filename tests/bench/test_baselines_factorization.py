@@ -6,7 +6,6 @@ from planted_views import NOISY, TRUTH, VIEWS, blobs
 
 from bitmosaic.bench.baselines import factorization, make
 from bitmosaic.bench.baselines.base import nonnegative, standardized
-from bitmosaic.errors import ParameterError
 from bitmosaic.estimators.metrics import clustering_scores
 
 METHODS = ["MVKM", "MultiNMF", "OMVC"]
@@ -44,11 +43,6 @@ def test_the_objective_never_rises(name):
 def test_a_useless_view_does_no_harm(name):
     views = VIEWS | {"constant": np.full((len(TRUTH), 3), 7.0, np.float32)}
     assert clustering_scores(TRUTH, fitted(name, views)[1])["acc"] >= 0.95
-
-
-def test_a_chunk_has_at_least_as_many_rows_as_clusters():
-    with pytest.raises(ParameterError, match="chunk_size must be at least n_clusters=4; got 3"):
-        fitted("OMVC", VIEWS, chunk_size=3)
 
 
 # ---- MVKM

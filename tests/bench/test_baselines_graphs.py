@@ -26,7 +26,6 @@ from bitmosaic.bench.baselines.graphs import (
     symmetric_graph,
     update_rows,
 )
-from bitmosaic.errors import ParameterError
 from bitmosaic.estimators.metrics import clustering_scores
 
 METHODS = ("AMGL", "MLAN")
@@ -80,12 +79,6 @@ def test_a_useless_view_does_not_harm_the_others(method):
     useless = random_rows(len(TRUTH), 10, seed=5)
     assert scores(method, [useless], TRUTH)["nmi"] < 0.1
     assert scores(method, [*BLOBS, useless], TRUTH)["nmi"] >= 0.95
-
-
-@pytest.mark.parametrize(("method", "n_neighbors"), [("AMGL", 0), ("MLAN", 0), ("MLAN", 19)])
-def test_too_few_or_too_many_neighbors_are_refused(method, n_neighbors):
-    with pytest.raises(ParameterError, match=rf"rows - 2; got {n_neighbors} for 20 rows"):
-        make(method, 2, n_neighbors=n_neighbors).fit_predict([random_rows(20, 3)])
 
 
 def test_amgl_takes_at_most_half_the_mean_size_of_a_cluster_as_neighbors():

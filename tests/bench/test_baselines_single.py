@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist, pdist
 
 from bitmosaic.bench.baselines import make, single_view
 from bitmosaic.bench.baselines.base import concatenated, nonnegative, standardized
-from bitmosaic.errors import MissingExtraError, ParameterError
+from bitmosaic.errors import MissingExtraError
 from bitmosaic.estimators.metrics import clustering_scores
 
 X = concatenated([standardized(view) for view in VIEWS.values()])
@@ -121,12 +121,6 @@ def test_kernels_separate_a_disc_from_the_ring_around_it(name):
         labels = make(name, 2, random_state=seed, gamma=1.0, n_sample=100).fit_predict(rows)
         assert nmi(truth, labels) >= 0.95
     assert nmi(truth, make("k-means", 2, random_state=0).fit_predict(rows)) < 0.5
-
-
-@pytest.mark.parametrize("name", ["k-medoids", "Ak-kmeans", "Nyström-features"])
-def test_a_sample_must_have_at_least_as_many_rows_as_clusters(name):
-    with pytest.raises(ParameterError, match=r"n_sample must be at least n_clusters=4; got 3\. Increase it"):
-        make(name, 4, n_sample=3).fit_predict(VIEWS)
 
 
 # ---- approximate kernel k-means

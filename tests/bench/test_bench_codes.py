@@ -1,4 +1,4 @@
-"""`bench codes`: nearest centers compared with faiss, and a fit of BinaryKMeans, on a few codes."""
+"""`bench codes`: nearest centers compared with faiss, on a few codes."""
 
 import sys
 
@@ -19,13 +19,13 @@ def silent(*_):
     pass
 
 
-def test_the_command_prints_speed_agreement_and_cost_of_a_fit():
-    done = CliRunner().invoke(app, [*SMALL, "--fit"])
+def test_the_command_prints_speed_and_agreement():
+    done = CliRunner().invoke(app, SMALL)
     assert done.exit_code == 0, done.output
     assert "3,000 codes of 64 bits, 20 centers, 1 threads, best of 1" in done.output
     assert "distances the same, labels the same" in done.output
     told = " ".join(done.output.split())
-    for part in (OURS, PEER, "billion", "× faiss", "iterations", "MB besides the codes' 0 MB"):
+    for part in (OURS, PEER, "billion", "× faiss"):
         assert part in told
 
 

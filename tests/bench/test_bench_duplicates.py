@@ -65,13 +65,12 @@ def test_the_whole_measurement_finds_the_copies(tmp_path):
         (tmp_path / "images").mkdir(exist_ok=True)
         Image.fromarray(scene(i, 32)).save(tmp_path / "images" / f"{i:03d}.png")
     arguments = ["bench", "duplicates", tmp_path / "images", "--seeds", 1, "--share", 0.4, "--clusters", 3]
-    arguments += ["--view", "hog", "--by", "images,features", "--out", tmp_path / "out"]
+    arguments += ["--view", "hog", "--by", "images,features", "--out", tmp_path / "counts.json"]
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0
     assert "24 copies added" in result.output
-    counts = json.loads((tmp_path / "out" / "duplicates.json").read_text())
+    counts = json.loads((tmp_path / "counts.json").read_text())
     at_12 = [c for c in counts if (c["way"], c["radius"]) == ("images", 12) and c["kind"] != "cropped"]
     assert len(at_12) == 2
     assert sum(c["right"] for c in at_12) / sum(c["planted"] for c in at_12) > 0.9
-    assert Image.open(tmp_path / "out" / "duplicates.png").size[0] > 500
     assert {path.name for path in (tmp_path / "images").iterdir()} == {f"{i:03d}.png" for i in range(60)}

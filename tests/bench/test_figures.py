@@ -1,6 +1,5 @@
 """The figures show the scores of the runs, with fixed colors and markers."""
 
-import re
 import sys
 
 import numpy as np
@@ -10,7 +9,7 @@ from bitmosaic.bench import figures as figures_module
 from bitmosaic.bench.baselines import METHODS
 from bitmosaic.bench.experiment import Run
 from bitmosaic.bench.figures import STYLES, fig2, fig3, fig4
-from bitmosaic.errors import InvalidDataError, MissingExtraError, ViewMismatchError
+from bitmosaic.errors import InvalidDataError, MissingExtraError
 from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.hamming.codes import pack
 
@@ -127,12 +126,6 @@ def test_the_same_runs_give_the_same_files(tmp_path, monkeypatch):
     assert len(list((tmp_path / "a").iterdir())) == 2
 
 
-def test_several_data_sets_have_separate_figures(drawn):
-    other = [Run(**vars(each) | {"data": "other"}) for each in cluster_runs()]
-    names = fig4([*cluster_runs(), *other], "nowhere")
-    assert [re.sub(r"\d+", "N", name) for name in names] == ["figN-small-N-rows", "figN-other-N-rows"]
-
-
 def planted(n_per_class=15):
     """Two views and codes of four classes far apart."""
     rng = np.random.default_rng(0)
@@ -173,12 +166,6 @@ def test_tsne_accepts_few_rows_and_writes_both_files(tmp_path, monkeypatch):
     paths = fig2(views, truth, {"lbp": codes["lbp"]}, tmp_path, n_classes=9)
     assert [path.name for path in paths] == ["fig2.png", "fig2.svg"]
     assert b"<!-- frog -->" in paths[1].read_bytes()
-
-
-def test_codes_must_be_of_the_same_rows():
-    views, truth, codes = planted()
-    with pytest.raises(ViewMismatchError, match=r"same number of rows; got \[59, 60\]"):
-        fig2(views, truth, {"lbp": codes["lbp"][1:]}, "nowhere")
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):

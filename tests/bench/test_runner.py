@@ -40,7 +40,7 @@ def experiment(root, methods='["k-means"]', top="seeds = 3", runs=""):
 def in_process(monkeypatch):
     """Methods run in this process, which saves the seconds of starting one."""
 
-    def measured(self, group, seeds, cores):
+    def measured(self, group, seeds):
         task = {"data": group.data.name, "path": group.data.path, "choice": asdict(group.data.choice)}
         task |= {"views": group.views, "method": group.method, "n_clusters": group.n_clusters, "n_bits": group.n_bits}
         yield from (figures for figures in runner.fit_all(task | {"seeds": seeds}) if "seed" in figures)

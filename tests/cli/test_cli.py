@@ -126,8 +126,6 @@ def test_bench_memory_prints_the_peak():
         (["bench", "quality", "nowhere.mat"], "nowhere.mat"),
         (["bench", "quality"], "No data to measure"),
         (["bench", "quality", "--blobs", "--methods", "kmeans"], "Add it to --methods"),
-        (["bench", "memory", "--rows", "999,2000"], "at least 1000; got 999"),
-        (["bench", "memory", "--rows", "2000", "--folder", "nowhere"], "an existing folder; got 'nowhere'"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_1(arguments, message, tmp_path):

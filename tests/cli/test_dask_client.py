@@ -104,7 +104,7 @@ def test_a_worker_without_bitmosaic_is_named(cluster):
         address = next(iter(client.scheduler_info()["workers"]))
         client.run(forget, workers=[address])
     with (
-        pytest.raises(MissingExtraError, match=f"not installed on 1 of 2 workers, such as {address}"),
+        pytest.raises(MissingExtraError, match=f"1 of 2 workers have another version, such as none at {address}"),
         connected(cluster.scheduler_address),
     ):
         pass

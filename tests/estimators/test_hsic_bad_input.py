@@ -8,7 +8,6 @@ from sklearn.exceptions import NotFittedError
 from bitmosaic import HSIC
 from bitmosaic.errors import (
     BitmosaicError,
-    FileFormatError,
     InvalidDataError,
     ParameterError,
     ViewMismatchError,
@@ -268,14 +267,3 @@ def test_the_columns_of_a_data_frame_must_be_those_of_the_fit(tmp_path):
         assert fitted.predict({"a": table}).shape == (60,)
         with pytest.raises(ViewMismatchError, match="view 'a' have other names or another order"):
             fitted.predict({"a": table[["z", "y", "x"]]})
-
-
-def test_a_bad_path_raises_an_error(tmp_path):
-    model = HSIC(2, n_anchors=10, max_iter=50, random_state=0).fit(np.random.default_rng(0).normal(size=(60, 2)))
-    for path in (None, 3, tmp_path / ("x" * 300)):
-        with pytest.raises(BitmosaicError, match="A model file must be a path"):
-            model.save(path)
-        with pytest.raises(BitmosaicError, match="A model file must be a path"):
-            HSIC.load(path)
-    with pytest.raises(FileFormatError, match="The path of the views is invalid"):
-        HSIC(2).fit("x" * 5000)

@@ -2,21 +2,11 @@
 
 import numpy as np
 import pytest
+from feature_images import photo
 from scipy.ndimage import gaussian_filter
-from skimage import data
 
 from bitmosaic.errors import ParameterError
 from bitmosaic.features import extractor, gist, kernels
-
-SIZES = [(1, 1), (2, 3), (7, 5), (32, 32), (100, 60)]
-
-
-def random_images(n, height, width, seed=0):
-    return np.random.default_rng(seed).integers(256, size=(n, height, width, 3), dtype=np.uint8)
-
-
-def photo(height, width):
-    return np.ascontiguousarray(data.astronaut()[40 : 40 + height, 180 : 180 + width])
 
 
 def energies_at_full_size(light, orientations, grid):
@@ -31,16 +21,6 @@ def energies_at_full_size(light, orientations, grid):
             response = np.abs(np.fft.ifft2(spectrum * np.fft.ifftshift(whole))) ** 2
             out.append(np.sqrt(response.reshape(grid, side // grid, grid, side // grid).mean(axis=(1, 3))))
     return np.array(out).reshape(4, orientations, grid, grid)
-
-
-@pytest.mark.parametrize(("height", "width"), SIZES)
-@pytest.mark.parametrize("mirror", [False, True])
-def test_every_size_gives_1024_numbers(height, width, mirror):
-    features = extractor("gist", mirror=mirror)(random_images(3, height, width))
-    assert features.shape == (3, 1024)
-    assert features.dtype == np.float32
-    assert features.min() >= 0
-    assert np.isfinite(features).all()
 
 
 @pytest.mark.parametrize("side", [32, 64])
@@ -84,16 +64,6 @@ def test_contrast_is_normalized_by_a_gaussian_blur():
     centerd = log - gaussian_filter(log, 2, mode="reflect")
     expected = centerd / (0.2 + np.sqrt(gaussian_filter(centerd**2, 2, mode="reflect")))
     np.testing.assert_allclose(gist.normalize_contrast(image[None], 64)[0], expected, atol=1e-4)
-
-
-@pytest.mark.parametrize(("height", "width"), [*SIZES, (33, 47), (64, 64)])
-@pytest.mark.parametrize("orientations", [5, 16])
-def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(height, width, orientations):
-    images = np.stack([*random_images(2, height, width), photo(height, width)])
-    plain = extractor("gist", orientations=orientations)
-    expected = np.maximum(plain(images), plain(images[:, :, ::-1]))
-    # Filters, boxes and points mirror each other exactly; the transforms round differently.
-    np.testing.assert_allclose(extractor("gist", orientations=orientations, mirror=True)(images), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("orientation", [0, 8])

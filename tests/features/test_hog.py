@@ -3,20 +3,10 @@
 import numpy as np
 import pytest
 import skimage.feature
-from skimage import data
+from feature_images import photo, random_images
 
 from bitmosaic.errors import ParameterError
 from bitmosaic.features import extractor, gradients
-
-SIZES = [(1, 1), (2, 3), (7, 5), (32, 32), (100, 60)]
-
-
-def random_images(n, height, width, seed=0):
-    return np.random.default_rng(seed).integers(256, size=(n, height, width, 3), dtype=np.uint8)
-
-
-def photo(height, width):
-    return np.ascontiguousarray(data.astronaut()[40 : 40 + height, 180 : 180 + width])
 
 
 def gradient_histograms_numpy(image, grid, orientations):
@@ -50,16 +40,6 @@ def hog_numpy(histograms):
     return out
 
 
-@pytest.mark.parametrize(("height", "width"), SIZES)
-@pytest.mark.parametrize("mirror", [False, True])
-def test_every_size_gives_1152_numbers_within_the_clip(height, width, mirror):
-    features = extractor("hog", mirror=mirror)(random_images(3, height, width))
-    assert features.shape == (3, 1152)
-    assert features.dtype == np.float32
-    assert features.min() >= 0
-    assert features.max() <= 0.2 + 1e-6
-
-
 @pytest.mark.parametrize(("height", "width"), [(2, 3), (7, 5), (32, 32), (20, 45)])
 @pytest.mark.parametrize(("grid", "orientations"), [(8, 18), (3, 4)])
 def test_kernels_agree_with_numpy(height, width, grid, orientations):
@@ -89,16 +69,6 @@ def test_histograms_are_those_of_scikit_image():
     )[:, :, 0, 0]
     lengths = np.sqrt((ours**2).sum(axis=2, keepdims=True) + 1e-10)
     np.testing.assert_allclose(ours / lengths, theirs, atol=1e-5)
-
-
-@pytest.mark.parametrize(("height", "width"), [*SIZES, (33, 47)])
-@pytest.mark.parametrize("grid", [3, 8])
-def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(height, width, grid):
-    images = np.stack([*random_images(2, height, width), photo(height, width)])
-    plain = extractor("hog", grid=grid)
-    expected = np.maximum(plain(images), plain(images[:, :, ::-1]))
-    # The mirror image adds up the same votes in another order, so the last bits differ.
-    np.testing.assert_allclose(extractor("hog", grid=grid, mirror=True)(images), expected, atol=1e-6)
 
 
 def test_a_flat_image_has_no_edges():

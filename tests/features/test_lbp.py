@@ -2,21 +2,11 @@
 
 import numpy as np
 import pytest
-from skimage import data
+from feature_images import SIZES, photo, random_images
 from skimage.feature import local_binary_pattern
 
 from bitmosaic.errors import ParameterError
 from bitmosaic.features import extractor, kernels, texture
-
-SIZES = [(1, 1), (2, 3), (7, 5), (32, 32), (100, 60)]
-
-
-def random_images(n, height, width, seed=0):
-    return np.random.default_rng(seed).integers(256, size=(n, height, width, 3), dtype=np.uint8)
-
-
-def photo(height, width):
-    return np.ascontiguousarray(data.astronaut()[40 : 40 + height, 180 : 180 + width])
 
 
 def gray_and_codes(image):
@@ -54,18 +44,6 @@ def pattern_counts_numpy(image, grid):
 
 
 @pytest.mark.parametrize(("height", "width"), SIZES)
-@pytest.mark.parametrize("mirror", [False, True])
-def test_every_size_gives_1450_numbers_and_cells_of_length_one(height, width, mirror):
-    features = extractor("lbp", mirror=mirror)(random_images(3, height, width))
-    assert features.shape == (3, 1450)
-    assert features.dtype == np.float32
-    assert np.isfinite(features).all()
-    lengths = np.linalg.norm(features.reshape(3, 25, 58), axis=2)
-    if not mirror:  # a cell without any uniform pattern stays zero
-        np.testing.assert_allclose(lengths[lengths > 0], 1, rtol=1e-6)
-
-
-@pytest.mark.parametrize(("height", "width"), SIZES)
 @pytest.mark.parametrize("grid", [1, 4, 5])
 def test_counts_agree_with_numpy(height, width, grid):
     for image in [*random_images(2, height, width), photo(height, width)]:
@@ -96,15 +74,6 @@ def test_the_58_patterns_are_the_uniform_ones_of_scikit_image():
     pairs = set(zip(texture.BIN_OF_CODE.tolist(), labels, strict=True))
     assert len(pairs) == len({ours for ours, _ in pairs}) == len({theirs for _, theirs in pairs}) == 59
     assert (58, 58) in pairs  # what is not uniform is so for both
-
-
-@pytest.mark.parametrize(("height", "width"), [*SIZES, (33, 47), (12, 6)])
-@pytest.mark.parametrize("grid", [4, 5])
-def test_mirror_is_exactly_the_maximum_over_the_image_and_its_mirror_image(height, width, grid):
-    images = np.stack([*random_images(2, height, width), photo(height, width)])
-    plain = extractor("lbp", grid=grid)
-    expected = np.maximum(plain(images), plain(images[:, :, ::-1]))
-    np.testing.assert_array_equal(extractor("lbp", grid=grid, mirror=True)(images), expected)
 
 
 @pytest.mark.parametrize(("normalisation", "order"), [("l1", 1), ("l2", 2)])

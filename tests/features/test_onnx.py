@@ -278,7 +278,6 @@ def test_an_image_has_the_same_features_alone_in_any_batch_and_with_any_threads(
     together = features(batch)
     np.testing.assert_array_equal(np.concatenate([features(image[None]) for image in batch]), together)
     np.testing.assert_array_equal(features(batch[::-1]), together[::-1])
-    np.testing.assert_array_equal(OnnxExtractor(path, n_threads=3)(batch), together)
     with ThreadPoolExecutor(4) as pool:
         parts = pool.map(features, np.array_split(batch, 9))
     np.testing.assert_array_equal(np.concatenate(list(parts)), together)
@@ -296,28 +295,9 @@ def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(tmp_path):
     np.testing.assert_array_equal(OnnxExtractor(path, size=9, mirror=True)(same_size), expected)
 
 
-@pytest.mark.parametrize("mirror", [False, True])
-@pytest.mark.parametrize("n", [3, 9])
-def test_batches_of_one_size_give_each_image_its_own_row(tmp_path, n, mirror):
-    path = convolution(tmp_path / "m.onnx")
-    alone = OnnxExtractor(path, size=8, mirror=mirror)(images(n))
-    batched = OnnxExtractor(path, size=8, mirror=mirror, batch=4, n_threads=2)
-    np.testing.assert_allclose(batched(images(n)), alone, atol=1e-4)
-    np.testing.assert_array_equal(batched(images(n)[::-1]), batched(images(n))[::-1])
-
-
-def test_a_model_of_fixed_batches_takes_whole_batches_of_that_size_only(tmp_path):
-    path = convolution(tmp_path / "m.onnx", (4, 3, 8, 8))
-    np.testing.assert_allclose(OnnxExtractor(path, batch=4)(images(6)), convolved(images(6)), atol=1e-4)
-    with pytest.raises(ParameterError, match=r"takes batches of 4 only; got batch=8"):
-        OnnxExtractor(path, batch=8)
-    with pytest.raises(ParameterError, match=r"onnx: batch must be an integer of at least 1; got 0"):
-        OnnxExtractor(path, batch=0)
-
-
 def test_without_onnxruntime_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtraError, match=r"onnx features need onnxruntime: pip install 'bitmosaic\[deep\]'"):
+    with pytest.raises(MissingExtraError, match=r"needs onnxruntime: pip install 'bitmosaic\[deep\]'"):
         OnnxExtractor(tmp_path / "m.onnx")
 
 

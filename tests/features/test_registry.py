@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 import numpy as np
 import pytest
 
-from bitmosaic.errors import BitmosaicError, DataTypeError, InvalidDataError, ParameterError
+from bitmosaic.errors import BitmosaicError, InvalidDataError, ParameterError
 from bitmosaic.features import extract, extractor, extractor_names, register, registry
 
 
@@ -63,18 +63,9 @@ def test_an_unknown_name_lists_the_known_ones():
         extractor("sift")
 
 
-def test_an_unknown_option_lists_the_known_ones():
-    with pytest.raises(ParameterError, match=r"'lbp' has no option 'cells'; its options are grid, normalisation, mirr"):
+def test_an_unknown_option_is_named():
+    with pytest.raises(ParameterError, match=r"'lbp' takes other options: .* argument 'cells'"):
         extractor("lbp", cells=3)
-
-
-def test_a_missing_option_is_named():
-    @register("own")
-    def own(path, mirror=False):
-        return Brightness()
-
-    with pytest.raises(ParameterError, match="Extractor 'own' needs the option 'path'"):
-        extractor("own")
 
 
 def test_a_registered_class_is_found_with_its_options():
@@ -114,12 +105,6 @@ def test_an_installed_extractor_that_fails_to_load_says_why(monkeypatch):
         extractor("glow")
 
 
-def test_an_entry_point_that_is_not_callable_is_refused(monkeypatch):
-    install(monkeypatch, "glow", "sys:maxsize")
-    with pytest.raises(ParameterError, match="must be a class or a function, or a module"):
-        extractor("glow")
-
-
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
 def test_rows_are_in_the_order_of_the_images_for_any_shapes_and_threads(n_threads):
     images = mixed_images()
@@ -153,17 +138,6 @@ def test_mirror_is_the_maximum_over_the_image_and_its_mirror_image(name, shape):
 
 def test_no_images_give_views_without_rows():
     assert extract([Brightness()], [])[0].shape == (0, 3)
-
-
-def test_images_that_are_not_uint8_are_refused():
-    with pytest.raises(DataTypeError, match=r"must be uint8, 0 to 255; image 1 is float64"):
-        extract([Brightness()], [np.zeros((4, 4, 3), np.uint8), np.zeros((4, 4, 3))])
-
-
-@pytest.mark.parametrize("shape", [(4, 4), (4, 4, 4), (0, 4, 3)])
-def test_images_that_are_not_in_color_or_empty_are_refused(shape):
-    with pytest.raises(InvalidDataError, match=r"must have shape \(height, width, 3\).*image 0 has shape \("):
-        extract([Brightness()], [np.zeros(shape, np.uint8)])
 
 
 def test_an_extractor_that_returns_another_shape_is_named():

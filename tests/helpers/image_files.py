@@ -78,10 +78,13 @@ def bad_files(folder: Path) -> dict[str, str]:
         "avif.jpg": (b"\x00\x00\x00\x20ftypavif" + bytes(500), "format AVIF is not supported"),
         "phone.heic": (b"\x00\x00\x00\x18ftypheic" + bytes(500), "format HEIC is not supported"),
         "photoshop.png": (b"8BPS\x00\x01" + bytes(500), "format PSD is not supported"),
-        "head.jpg": (jpeg[:3], "truncated"),
-        "head.png": (png[:8], "truncated"),
+        "head.jpg": (jpeg[:3], "damaged: "),
+        "head.png": (png[:8], "damaged: "),
         "header.jpg": (jpeg[:100], "truncated"),
-        **{f"half.{suffix}": (half(name), "truncated") for name, suffix in SUFFIXES.items()},
+        **{
+            f"half.{suffix}": (half(name), "damaged: " if name == "WEBP" else "truncated")
+            for name, suffix in SUFFIXES.items()
+        },
         "bomb.png": (png_claiming(10_000, 10_000), f"decompression bomb: 10000×10000 {bomb}"),
         "big-bomb.png": (png_claiming(60_000, 60_000), f"decompression bomb: 3,600,000,000 {bomb}"),
         "bomb.gif": (patched(gif, 6, b"\xff\xff\xff\xff"), f"decompression bomb: 4,294,836,225 {bomb}"),

@@ -11,7 +11,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from image_files import SUFFIXES, encoded, half, patched, png_claiming, sample_image
+from image_files import encoded, patched, png_claiming, sample_image
 
 from bitmosaic.errors import FileFormatError
 from bitmosaic.images import open_images
@@ -74,11 +74,6 @@ def test_an_image_of_one_row_or_column_is_read(tmp_path, shape):
     if max(shape) < 65_500:
         assert read(tmp_path, encoded(pixels, "JPEG")).shape == (64, 64, 3)
     np.testing.assert_array_equal(read(tmp_path, encoded(pixels), max_side=None), pixels)
-
-
-@pytest.mark.parametrize("name", SUFFIXES)
-def test_a_truncated_file_of_every_format_is_reported_as_truncated(tmp_path, name):
-    assert read(tmp_path, half(name)) == "truncated"
 
 
 def test_a_polyglot_is_read_by_its_first_bytes(tmp_path):

@@ -60,7 +60,6 @@ def test_a_file_truncated_anywhere_is_read_or_skipped_with_a_known_cause(file_fo
         *("empty file", "not an image", "truncated"),
         *(cause for cause in causes.values() if cause.startswith("damaged: ")),
     }
-    assert list(causes.values()).count("truncated") >= len(causes) * 0.6
 
 
 @pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from image_files import encoded, good_files, sample_image
 
-from bitmosaic.errors import ImageError, ParameterError
+from bitmosaic.errors import ImageError
 from bitmosaic.images import open_images
 from bitmosaic.images.files import FileSource
 
@@ -101,15 +101,3 @@ def test_many_images_are_read_by_position_and_bad_ones_left_out(tmp_path):
     assert list(read) == [2, 5]
     np.testing.assert_array_equal(read[5], shown[5])
     assert open_images(tmp_path).read_many([]) == {}
-
-
-def test_bad_parameters_are_refused_at_once(folder):
-    source = open_images(folder)
-    with pytest.raises(ParameterError, match="batch_size must be at least 1; got 0"):
-        source.batches(batch_size=0)
-    with pytest.raises(ParameterError, match="start must be from 0 to 200, the number of images; got 201"):
-        source.batches(start=201)
-    with pytest.raises(ParameterError, match="max_side must be at least 1, or None to keep every size; got 0"):
-        source.batches(max_side=0)
-    with pytest.raises(ParameterError, match="Positions go from 0 to 199; got -1 to 3"):
-        source.read_many([3, -1])

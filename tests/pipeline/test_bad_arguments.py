@@ -6,19 +6,15 @@ import shutil
 import numpy as np
 import pytest
 
-from bitmosaic import HSIC, pipeline
+from bitmosaic import pipeline
 from bitmosaic.errors import BitmosaicError
 from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.images import open_images
 from bitmosaic.pipeline.curation import draw_sample, find_outliers
-from bitmosaic.pipeline.duplicates import find_duplicates
 from bitmosaic.pipeline.searching import search
 from bitmosaic.run.folder import Run
 
 X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
-X_IMAGES = np.zeros((3, 16, 16, 3), np.uint8)
-LONG = "x" * 5000
-RAGGED = [[1], [1, 2]]
 
 
 @pytest.fixture(scope="module")
@@ -51,31 +47,6 @@ def test_a_run_can_be_given_by_its_folder(run, tmp_path, use):
     assert use(Run(one)) == use(str(other))
 
 
-@pytest.mark.parametrize("use", [*ON_RUNS, find_duplicates, lambda run: pipeline.predict(run, X)])
-def test_other_types_than_a_run_are_refused(use):
-    for run in (None, 5, X):
-        refused(TypeError, "A run folder must be a path", lambda run=run: use(run))
-    refused(FileNotFoundError, "nowhere", lambda: use("nowhere"))
-
-
-def test_a_model_is_saved_to_and_loaded_from_a_path_of_text(tmp_path):
-    model = HSIC(3).fit(X)
-    for path in (b"abc", 5, None):
-        refused(TypeError, "A model file must be a path", lambda path=path: model.save(path))
-        refused(TypeError, "A model file must be a path", lambda path=path: HSIC.load(path))
-    refused(OSError, "File name too long", lambda: model.save(tmp_path / LONG))
-
-
-def test_progress_that_cannot_be_called_is_refused():
-    refused(TypeError, "progress must be a function", lambda: HSIC(3).fit(X, progress=5))
-
-
-def test_a_path_must_be_text(run):
-    refused(TypeError, "A run folder must be a path", lambda: Run(None))
-    refused(TypeError, "Views must be a path", lambda: pipeline.fit(b"abc", "out", 2))
-    refused(TypeError, "A checkpoint must be a path", lambda: HSIC(3).fit(X, checkpoint=True))
-
-
 def test_labels_in_memory_are_scored_in_row_order(run):
     truth = np.arange(60) % 3
     expected = clustering_scores(truth, run.column("labels"))
@@ -88,7 +59,6 @@ def test_labels_in_memory_are_scored_in_row_order(run):
     [
         ([1, 2], ValueError, "one label for each of 60 images; the array has 2"),
         (None, ValueError, "Labels must be one value"),
-        (b"abc", TypeError, "A file of labels must be a path"),
     ],
 )
 def test_other_types_than_labels_are_refused(run, labels, builtin, sentence):

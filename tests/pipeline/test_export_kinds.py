@@ -1,9 +1,9 @@
 """Each kind of export is read back by its own program, or checked against its format."""
 
-import builtins
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import faiss
@@ -218,14 +218,7 @@ def test_a_faiss_index_finds_the_nearest_codes(clusters, tmp_path):
 
 
 def test_the_error_without_faiss_names_the_package(clusters, tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without_faiss(name, *rest):
-        if name == "faiss":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without_faiss)
+    monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'bitmosaic\[bench\]'"):
         export(clusters, tmp_path / "codes.faiss")
     assert not (tmp_path / "codes.faiss").exists()

@@ -143,7 +143,7 @@ def test_a_views_folder_without_its_manifest_is_refused(folder, views, tmp_path)
         lambda: pipeline.fit(views, tmp_path / "run", 3),
         lambda: pipeline.extract(folder, views, VIEWS),
     ):
-        with pytest.raises(FileFormatError, match=r"has lost it\. Copy it again from where it was made"):
+        with pytest.raises(FileFormatError, match=r"has lost it\. Copy the folder again"):
             again()
 
 

@@ -97,20 +97,10 @@ def test_an_addition_without_a_manifest_or_number_is_refused(folder):
         use(folder)
 
 
-def test_a_run_that_lost_additions_of_its_fit_is_refused(folder):
-    change(folder / "manifest.json", absorbed=2)
-    with pytest.raises(FileFormatError, match="has 1 additions, expected at least the 2 of its last fit"):
-        use(folder)
-
-
 def test_a_manifest_is_read_back_as_it_was_written(folder, tmp_path):
-    """The keys of a finished run are those of version 0.1.0."""
     stored = read_json(folder / "manifest.json")
     Manifest.read(folder).write(tmp_path)
     assert read_json(tmp_path / "manifest.json") == stored
-    keys = {"format", "version", "bitmosaic", "python", "packages", "begun", "arguments", "seconds", "bytes", "images"}
-    keys |= {"skipped", "view_weights", "iterations", "sizes", "mean_distances", "sheets"}
-    assert stored.keys() == keys
 
 
 @pytest.mark.parametrize("part", ["", ADDITION])
@@ -122,14 +112,6 @@ def test_columns_that_do_not_fit_the_run_are_refused(folder, part, name, damage)
     path = folder / part / f"{name}.npy"
     np.save(path, damage(np.load(path)))
     with pytest.raises(FileFormatError, match=rf"{name}\.npy must hold .*Copy the run again"):
-        use(folder)
-
-
-def test_views_with_other_rows_than_the_run_are_refused(folder):
-    change(folder / "manifest.json", images=11)
-    for name in ("codes", "labels", "distances"):
-        np.save(folder / f"{name}.npy", np.load(folder / f"{name}.npy")[1:])
-    with pytest.raises(FileFormatError, match="has 18 rows, expected 17"):
         use(folder)
 
 

@@ -194,8 +194,8 @@ def test_a_log_of_other_clusters_is_not_used(log, tmp_path):
         other.entries()
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b'{"do": "move", "rows": [99], "to": 0}', b'{"do": "erase"}'])
-def test_a_log_changed_by_hand_gives_one_clear_error(log, line):
+@pytest.mark.parametrize("line", [b"{", b"[]"])
+def test_a_damaged_log_gives_one_clear_error(log, line):
     edit(log, do="name", cluster=0, name="a")
     log.path.write_bytes(log.path.read_bytes() + line + b"\n")
     with pytest.raises(FileFormatError, match=r"edits\.jsonl must"):

@@ -11,7 +11,7 @@ import io
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bitmosaic import pipeline
-from bitmosaic.bench.figures import new_figure
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.images import ImageSource, open_images
 from bitmosaic.images.files import FileSource
-from bitmosaic.io.files import whole_file, write_json
 from bitmosaic.pipeline.duplicates import Finder
 from bitmosaic.run.folder import Run
 
@@ -219,9 +217,8 @@ def _count(groups, natural, original_of, kind_of) -> dict[str, list[int]]:
     return counts
 
 
-# ---- table and plot
+# ---- table
 
-COLORS = {"resized": "#1f77b4", "recompressed": "#d62728", "cropped": "#2ca02c"}
 WORDS = {"images": "perceptual hashes", "both": "perceptual hashes and features", "features": "codes and features"}
 FIGURES = ("precision", "recall", "f1")
 
@@ -266,37 +263,3 @@ def _first(results: Sequence[Found]) -> tuple[int, str, int]:
 
 def _spread(values: Sequence[float]) -> str:
     return "–" if np.isnan(values).any() else f"{np.mean(values):.3f} ± {np.std(values):.3f}"
-
-
-def write_results(results: Sequence[Found], folder: Path) -> None:
-    """Write the raw counts, from which all scores are computed."""
-    write_json(folder / "duplicates.json", [asdict(r) for r in results])
-
-
-def draw(results: Sequence[Found], path: Path) -> Path:
-    """Plot precision, recall and F1 against the radius, one column per way."""
-    ways = list(dict.fromkeys(r.way for r in results))
-    figure = new_figure(1.2 + 3.4 * len(ways), 7.6)
-    grid = figure.subplots(len(FIGURES), len(ways), sharey=True, squeeze=False)
-    for column, way in enumerate(ways):
-        for line, name in enumerate(FIGURES):
-            axes = grid[line, column]
-            for kind in KINDS:
-                by_radius = of(results, way, kind)
-                values = np.array([[getattr(r, name) for r in some] for some in by_radius.values()])  # (radii, seeds)
-                mean, deviation, radii = values.mean(1), values.std(1), list(by_radius)
-                axes.fill_between(radii, mean - deviation, mean + deviation, color=COLORS[kind], alpha=0.2, lw=0)
-                axes.plot(radii, mean, "o-", ms=3.5, color=COLORS[kind], label=kind)
-            if name == "f1":
-                axes.axhline(0.95, color="#999", lw=1, ls=":")
-                axes.set_xlabel("radius, bits of perceptual hashes" if way != "features" else "radius, bits of codes")
-            axes.set_ylim(-0.03, 1.04)
-            axes.grid(alpha=0.3)
-            axes.spines[["top", "right"]].set_visible(False)
-            if column == 0:
-                axes.set_ylabel("F1" if name == "f1" else name)
-        grid[0, column].set_title(WORDS[way], fontsize=11)
-    grid[0, -1].legend(loc="lower right", frameon=False)
-    with whole_file(path) as file:
-        figure.savefig(file, format="png", dpi=110)
-    return path

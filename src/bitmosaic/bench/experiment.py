@@ -4,7 +4,7 @@ import json
 import os
 import tomllib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib.resources import files
@@ -157,7 +157,6 @@ def _not_ours(path: Path) -> FileFormatError:
 
 
 SHIPPED = files("bitmosaic.bench") / "experiments"
-VIEW_CHOICES = ("all", "each", "both")
 DEFAULTS: dict[str, Any] = {
     "seeds": 10,
     "slow_seconds": 60.0,
@@ -242,65 +241,52 @@ def read_experiment(file: str, root: Path | None = None) -> Experiment:
 
 
 def _experiment(name: str, asked: dict[str, Any], root: Path) -> Experiment:
-    _known(name, asked, {*DEFAULTS, "data", "runs"})
-    limits = {key: _limit(name, key, asked.get(key, default), type(default)) for key, default in DEFAULTS.items()}
-    tables, blocks = asked.get("data"), asked.get("runs")
-    if not isinstance(tables, dict) or not isinstance(blocks, list) or not tables or not blocks:
+    limits = {key: value for key, value in (DEFAULTS | asked).items() if key not in ("data", "runs")}
+    try:
+        data = {called: _data(called, root, **table) for called, table in asked["data"].items()}
+        opened = {called: chosen.open() for called, chosen in data.items()}
+        cases = {called: _case(called, views) for called, views in opened.items()}
+        groups = [group for block in asked["runs"] for group in _groups(opened, data, **block)]
+        parse_memory(limits["cap_memory"])
+        return Experiment(name, tuple(dict.fromkeys(groups)), cases, **limits)
+    except (TypeError, KeyError, AttributeError) as error:  # a key is missing, unknown or of another type
         raise FileFormatError(
-            f"{name}: an experiment needs the tables [data.NAME] and [[runs]]; one of them is missing."
-        )
-    data = {called: _data(name, called, table, root) for called, table in tables.items()}
-    opened = {called: chosen.open() for called, chosen in data.items()}
-    cases = {called: _case(called, views) for called, views in opened.items()}
-    groups = [group for block in blocks for group in _groups(name, block, data, opened)]
-    return Experiment(name, tuple(dict.fromkeys(groups)), cases, **limits)
+            f"{name}: an experiment has the tables [data.NAME] and [[runs]] with the keys of "
+            f"bench/experiments/middle.toml; {error} is wrong or missing."
+        ) from error
 
 
-def _limit(name: str, key: str, value: Any, kind: type[Any]) -> Any:
-    """A limit of the experiment, above 0."""
-    if kind is str:
-        parse_memory(value)
-        return value
-    if isinstance(value, bool) or not isinstance(value, (int, kind)) or not value > 0:
-        wanted = "an integer of at least 1" if kind is int else "a number above 0"
-        raise FileFormatError(f"{name}: {key} must be {wanted}; got {value!r}.")
-    return kind(value)
+def _data(
+    called: str,
+    root: Path,
+    *,
+    path: str,
+    views: Sequence[str] = (),
+    classes: int | None = None,
+    per_class: int | None = None,
+    at_least: int | None = None,
+) -> DataSet:
+    return DataSet(called, root / path, tuple(views), Choice(classes, per_class, at_least))
 
 
-def _data(name: str, called: str, table: dict[str, Any], root: Path) -> DataSet:
-    _known(f"{name}, [data.{called}]", table, {"path", "views", "classes", "per_class", "at_least"})
-    if "path" not in table:
-        raise FileFormatError(f"{name}: [data.{called}] needs a path, relative to --root.")
-    views, classes = _list(name, "views", table.get("views", [])), table.get("classes")
-    if classes is not None and not isinstance(classes, int):
-        classes = tuple(_list(name, "classes", classes))
-    choice = Choice(classes, table.get("per_class"), table.get("at_least"))
-    return DataSet(called, root / table["path"], tuple(views), choice)
-
-
-def _groups(name: str, block: dict[str, Any], data: dict[str, DataSet], opened: dict[str, Views]) -> Iterator[Group]:
-    _known(f"{name}, [[runs]]", block, {"methods", "data", "views", "n_bits", "n_clusters"})
-    methods = _list(name, "methods", block.get("methods", list(METHODS)))
-    chosen = _list(name, "data", block.get("data", list(data)))
-    which = block.get("views", "all")
-    allowed = (("methods", methods, METHODS), ("data", chosen, data), ("views", [which], VIEW_CHOICES))
-    for what, values, names in allowed:
-        if unknown := [value for value in values if value not in names]:
-            raise FileFormatError(f"{name}: {what} must be among {', '.join(names)}; got {unknown[0]!r}.")
-    for called, method in product(chosen, methods):
-        views = opened[called]
-        sets: list[tuple[str, ...]] = [views.names] if which in ("all", "both") else []
-        if which in ("each", "both") and len(views) > 1:
-            sets = [(view,) for view in views.names] + sets
-        lengths = _list(name, "n_bits", block.get("n_bits", [128])) if has_bits(method) else [None]
-        n_classes = len(np.unique(np.asarray(views.labels)))
-        counts = _list(name, "n_clusters", block.get("n_clusters", [n_classes]))
-        if max(counts) > views.n_rows:
-            raise FileFormatError(
-                f"{name}: n_clusters must be at most {views.n_rows:,}, the rows of {called}; got {max(counts):,}."
-            )
-        for some, n_bits, n_clusters in product(sets, lengths, counts):
-            yield Group(data[called], some, method, n_clusters, n_bits)
+def _groups(
+    opened: dict[str, Views],
+    known: dict[str, DataSet],
+    *,
+    methods: Sequence[str] = tuple(METHODS),
+    data: Sequence[str] | None = None,
+    views: str = "all",
+    n_bits: Sequence[int] = (128,),
+    n_clusters: Sequence[int] | None = None,
+) -> Iterator[Group]:
+    """`views`: all together, each alone, or both. The default number of clusters is that of the classes."""
+    for called, method in product(known if data is None else data, methods):
+        names, labels = opened[called].names, np.asarray(opened[called].labels)
+        together, alone = [names], [(name,) for name in names] if len(names) > 1 else []
+        sets = {"all": together, "each": alone or together, "both": alone + together}[views]
+        lengths = n_bits if has_bits(method) else [None]
+        for some, length, count in product(sets, lengths, n_clusters or [len(np.unique(labels))]):
+            yield Group(known[called], some, method, count, length)
 
 
 def has_bits(method: str) -> bool:
@@ -310,14 +296,3 @@ def has_bits(method: str) -> bool:
 def _case(name: str, views: Views) -> Case:
     assert views.labels is not None  # checked by open_data
     return Case(name, np.asarray(views.labels), lambda seed: views)
-
-
-def _known(where: str, table: dict[str, Any], keys: set[str]) -> None:
-    if unknown := sorted(set(table) - keys):
-        raise FileFormatError(f"{where}: unknown key {unknown[0]!r}; the keys are {', '.join(sorted(keys))}.")
-
-
-def _list(name: str, key: str, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise FileFormatError(f"{name}: {key} must be a list; got {value!r}.")
-    return value

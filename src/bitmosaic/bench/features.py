@@ -1,13 +1,13 @@
 """Compare the speed of our extractors with scikit-image's functions, on the same cores and images."""
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
-from bitmosaic.errors import MissingExtraError
+from bitmosaic.bench.timing import best_times
+from bitmosaic.errors import import_extra
 from bitmosaic.features import extract, extractor
 from bitmosaic.images import open_images
 
@@ -53,11 +53,8 @@ class Timings:
 
 
 def measure(src, limit, repeats, n_threads, progress):
-    """Time all methods alternately, in reversed order each time, and keep the best of `repeats`."""
-    try:
-        import skimage.feature  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("bench features needs scikit-image: pip install 'bitmosaic[bench]'") from None
+    """The best times of all methods."""
+    import_extra("skimage.feature", "bench", "bench features")
     source = open_images(src, progress)
     images = []
     for batch in source.batches(1024, n_threads=n_threads):
@@ -93,19 +90,7 @@ def measure(src, limit, repeats, n_threads, progress):
         methods |= {f"bitmosaic {name} mirror": ours(name, True) for name in VIEWS}
         methods |= {f"scikit-image {name}": peer(name) for name in PEERS}
         methods |= {"scikit-image lbp+hog": peer(*PEERS), "bitmosaic decoding+lbp+gist+hog mirror": whole}
-        timings = Timings(len(images), {})
-        done, total = 0, repeats * len(methods)
-        progress("measuring", done, total)
-        for repeat in range(repeats):
-            order = list(methods)[:: 1 if repeat % 2 == 0 else -1]
-            for name in order:
-                start = time.perf_counter()
-                methods[name]()
-                seconds = time.perf_counter() - start
-                timings.seconds[name] = min(seconds, timings.seconds.get(name, np.inf))
-                done += 1
-                progress("measuring", done, total)
-    return timings
+        return Timings(len(images), best_times(methods, repeats, progress)[0])
 
 
 def ratios(timings):

@@ -1,6 +1,5 @@
 """Draw the paper's Figures 2, 3 and 4 as PNG and SVG, from stored runs or from views and codes."""
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,13 @@ from bitmosaic.bench.tables import (
     REFERENCE,
     Run,
     Runs,
-    by_data,
     comparable,
     in_order,
     missing_runs,
     view_name,
     view_names,
 )
-from bitmosaic.errors import MissingExtraError, ViewMismatchError
+from bitmosaic.errors import import_extra
 from bitmosaic.hamming.codes import unpack
 from bitmosaic.io.files import whole_file
 from bitmosaic.views import as_views, read_rows
@@ -74,9 +72,6 @@ def fig2(
     A name in `codes` that is not the name of a view stands for all views together.
     """
     views, labels = as_views(views), np.asarray(labels)
-    sizes = {len(labels), views.n_rows, *map(len, codes.values())}
-    if len(sizes) > 1:
-        raise ViewMismatchError(f"Views, labels and codes must have the same number of rows; got {sorted(sizes)}.")
     figure = new_figure(2.35 * len(codes) + 0.3, 5.3)
     rows = _rows_of_classes(labels, n_classes, per_class, np.random.default_rng(seed))
     shown = labels[rows]
@@ -98,10 +93,6 @@ def fig2(
 def fig3(runs: Runs, out: str | Path) -> list[Path]:
     """Scores against the length of the codes. k-means, which has no codes, is a dashed line."""
     runs = comparable(runs, "Figure 3", "bits", any_bits=True)
-    return [path for data, own in by_data(runs).items() for path in _fig3(own, out, _file("fig3", data, runs))]
-
-
-def _fig3(runs: Runs, out: str | Path, name: str) -> list[Path]:
     lengths = sorted({run.n_bits for run in runs if run.n_bits is not None})
     if len(lengths) < 2:
         raise missing_runs("Figure 3", "bits", "with codes of several lengths")
@@ -121,16 +112,12 @@ def _fig3(runs: Runs, out: str | Path, name: str) -> list[Path]:
                 axes.axhline(mean[0], color=STYLES[method][0], linestyle="--", linewidth=1.2, label=method, zorder=1)
                 axes.axhspan(mean[0] - spread[0], mean[0] + spread[0], color=STYLES[method][0], alpha=0.1, linewidth=0)
     _finish(figure, "bits of a code")
-    return _save(figure, out, name)
+    return _save(figure, out, "fig3")
 
 
 def fig4(runs: Runs, out: str | Path) -> list[Path]:
     """Scores against the number of clusters, all views together."""
     runs = comparable(runs, "Figure 4", "clusters", any_clusters=True)
-    return [path for data, own in by_data(runs).items() for path in _fig4(own, out, _file("fig4", data, runs))]
-
-
-def _fig4(runs: Runs, out: str | Path, name: str) -> list[Path]:
     n_classes = len(np.unique(runs[0].truth))
     together = max((run.views for run in runs), key=len)
     counts = sorted({run.n_clusters or n_classes for run in runs})
@@ -145,7 +132,7 @@ def _fig4(runs: Runs, out: str | Path, name: str) -> list[Path]:
         for (method, view), points in curves.items():
             _draw_curve(axes, _mean_and_spread(points, score), **_line(method, view, [view]))
     _finish(figure, f"clusters (there are {n_classes} classes)")
-    return _save(figure, out, name)
+    return _save(figure, out, "fig4")
 
 
 def _curves(
@@ -239,20 +226,8 @@ def _draw_classes(axes: Any, points: np.ndarray, labels: np.ndarray) -> None:
     axes.spines[:].set_color("#cccccc")
 
 
-def _file(name: str, data: str, runs: Runs) -> str:
-    """The file name: with several data sets, one file each."""
-    sets = list(by_data(runs))
-    if len(sets) == 1:
-        return name
-    safe = re.sub(r"[^\w-]+", "-", data).strip("-")
-    return f"{name}-{safe}"
-
-
 def new_figure(width: float, height: float) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("Figures need matplotlib: pip install 'bitmosaic[bench]'") from None
+    Figure = import_extra("matplotlib.figure", "bench", "A figure").Figure
     return Figure(figsize=(width, height), layout="constrained")
 
 

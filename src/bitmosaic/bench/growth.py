@@ -1,21 +1,18 @@
-"""Runs that grow: adding images compared with a new run of all images, and a refit after a new class was added.
-
-Adding: time, and agreement of the clusters. Refit: whether cluster numbers stay and the class gets its own cluster.
-"""
+"""Runs that grow: adding images compared with a new run of all images, by time and agreement of the clusters."""
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
+from sklearn.metrics import adjusted_rand_score
 
 from bitmosaic import pipeline
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.estimators.metrics import clustering_scores
-from bitmosaic.images import Progress, folder_name, open_images
+from bitmosaic.images import Progress, open_images
 from bitmosaic.images.files import FileSource
 from bitmosaic.run.folder import Run
 
@@ -33,28 +30,20 @@ class Growth:
     @property
     def agreement(self) -> np.ndarray:
         """Adjusted Rand index of each labeling in `added` with each in `fitted`."""
-        return np.array([rand_index(a, b) for a, b in product(self.added, self.fitted)])
+        return np.array([adjusted_rand_score(a, b) for a, b in product(self.added, self.fitted)])
 
     @property
     def between_seeds(self) -> np.ndarray:
         """Adjusted Rand index of each pair of labelings in `fitted`."""
-        return np.array([rand_index(a, b) for a, b in combinations(self.fitted, 2)])
+        return np.array([adjusted_rand_score(a, b) for a, b in combinations(self.fitted, 2)])
 
     def nmi(self, labelings: list[np.ndarray]) -> np.ndarray:
         return np.array([clustering_scores(self.truth, labels)["nmi"] for labels in labelings])
 
 
-def rand_index(a: np.ndarray, b: np.ndarray) -> float:
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(a, b))
-
-
 def measure(train: str, test: str, out: Path, n_clusters: int, n_seeds: int, progress: Progress) -> Growth:
     """Run TRAIN and add TEST, and run both together. Features are extracted and timed only for the first seed."""
     sources = [files_of(train, progress), files_of(test, progress)]
-    if out.exists() and any(out.iterdir()):
-        raise InvalidDataError(f"The output folder must be empty; {out} is not. Choose another folder.")
     # Compile all kernels and read all files into the system's cache before timing.
     warm = pipeline.cluster(sources[0][:: max(1, len(sources[0]) // 500)], out / "warm", 2, labels="folder")
     pipeline.add(warm, sources[1][:: max(1, len(sources[1]) // 500)])
@@ -91,63 +80,3 @@ def files_of(src: str, progress: Progress) -> list[str]:
     if not isinstance(source, FileSource):
         raise InvalidDataError(f"This benchmark needs image files; {src} is an archive or an array. Pass a folder.")
     return [str(Path(source.root, path).resolve()) for path in source.paths]
-
-
-# ---- refit after a new class was added
-
-
-@dataclass(frozen=True)
-class NewClass:
-    """The result for one class that was left out of the first run."""
-
-    name: str
-    beyond: float  # share of its images farther from their center than 95% of the old images
-    refit_due: bool
-    counts: dict[str, int]  # numbers of clusters that were kept, split, merged, born, and died
-    of_class: float  # share of the images of the class that are in new clusters
-    of_born: float  # share of the images in new clusters that belong to the class
-    stayed: float  # share of old images in the cluster that got most of their old cluster
-    kept: float  # share of those with the same cluster number as before
-    same: float  # share of all old images with the same cluster number as before
-
-
-def measure_refits(
-    src: str, names: Sequence[str], out: Path, n_clusters: int, seed: int, progress: Progress
-) -> Iterator[NewClass]:
-    """For each class in `names`: run all other classes, add it, and refit with one cluster more."""
-    paths = files_of(src, progress)
-    classes = np.array([folder_name(path) for path in paths])
-    for name in names:
-        if name not in classes:
-            raise InvalidDataError(f"There is no folder {name!r} in {src}; images must be in one folder per class.")
-        place = out / name
-        if place.exists():
-            raise InvalidDataError(f"The output folder {place} already exists. Remove it, or choose another folder.")
-        first = [path for path, c in zip(paths, classes, strict=True) if c != name]
-        run = pipeline.cluster(first, place, n_clusters, labels="folder", seed=seed, progress=progress)
-        added = pipeline.add(run, [path for path, c in zip(paths, classes, strict=True) if c == name])
-        yield compared(name, added, progress)
-
-
-def compared(name: str, added: pipeline.Added, progress: Progress) -> NewClass:
-    run = added.run
-    before, n_old = np.asarray(run.column("labels")), run.n_fitted
-    made = pipeline.refit(Run(run.folder), n_clusters=len(run.ids) + 1, progress=progress)
-    after = np.asarray(made.run.column("labels"))
-    born = [change.number for change in made.lineage.changes if change.event == "born"]
-    in_born, of_class = np.isin(after, born), np.arange(len(after)) >= n_old
-    mostly = {number: np.bincount(after[:n_old][before[:n_old] == number]).argmax() for number in run.ids.tolist()}
-    stayed = after[:n_old] == np.array([mostly[number] for number in before[:n_old].tolist()])
-    same = after[:n_old] == before[:n_old]
-    assert added.drift is not None
-    return NewClass(
-        name,
-        added.drift.beyond,
-        added.drift.refit_due,
-        made.lineage.counts,
-        float(in_born[of_class].mean()),
-        float(of_class[in_born].mean()) if in_born.any() else 0.0,
-        float(stayed.mean()),
-        float(same[stayed].mean()),
-        float(same.mean()),
-    )

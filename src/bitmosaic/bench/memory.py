@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bitmosaic.errors import BitmosaicError, ParameterError
+from bitmosaic.errors import BitmosaicError
 from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.views import Views, read_views, write_views
 
@@ -62,13 +62,9 @@ def model_of(n_clusters, memory_limit, train_size):
     """An HSIC with these settings; `train_size` as typed on the command line."""
     from bitmosaic.estimators.hsic import HSIC
 
-    try:
-        size = train_size if train_size == "auto" else int(train_size) if train_size.isdigit() else float(train_size)
-    except ValueError:
-        raise ParameterError(
-            f"--train-size must be 'auto', a number of rows or a share up to 1.0; got {train_size!r}."
-        ) from None
-    return HSIC(n_clusters, memory_limit=memory_limit, train_size=size, random_state=0)
+    with suppress(ValueError):  # "auto" stays as it is; HSIC refuses other words
+        train_size = int(train_size) if train_size.isdigit() else float(train_size)
+    return HSIC(n_clusters, memory_limit=memory_limit, train_size=train_size, random_state=0)
 
 
 def resident_bytes(process: int | str = "self") -> int:

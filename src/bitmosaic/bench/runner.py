@@ -6,22 +6,21 @@
 import hashlib
 import json
 import os
-import queue
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -66,16 +65,12 @@ class _Running:
         self.began = datetime.now(UTC).isoformat(timespec="seconds")
         self.lock = threading.Lock()
         self.stop = threading.Event()
-        self.cores: queue.Queue[list[int]] = queue.Queue()
-        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self.threads = min(experiment.threads, available_threads())
         self.jobs = min(experiment.jobs, available_threads() // self.threads)
         if (self.threads, self.jobs) != (experiment.threads, experiment.jobs):
             report(f"This machine has {available_threads()} cores: threads = {self.threads}, jobs = {self.jobs}.")
         if not resident_bytes():
             report("The memory of a process is unknown on this system: no memory limit applies, and peaks are 0.")
-        for job in range(self.jobs):
-            self.cores.put(cores[job * self.threads : (job + 1) * self.threads])
 
     def all(self) -> list[Run]:
         groups = self.experiment.groups
@@ -95,7 +90,8 @@ class _Running:
         """The stored runs of a group that are still valid, by seed."""
         found = []
         for seed in range(self.experiment.seeds):
-            run = self.stored.runs.get(_key(group, seed))
+            key = group.data.name, group.method, seed, group.views, group.n_clusters, group.n_bits
+            run = self.stored.runs.get(key)
             if run is not None and run.made_by == self.maker(group) and run.caps == self.caps(run.cut_off):
                 found.append(run)
         return found
@@ -127,16 +123,12 @@ class _Running:
             seeds = self.seeds_left(group)
         if not seeds or self.stop.is_set():
             return
-        cores = self.cores.get()
-        try:
-            for figures in self._measured(group, seeds, cores):
-                with self.lock:
-                    self._store(group, figures)
-                    self._show()
-                    if not self.seeds_left(group):
-                        break
-        finally:
-            self.cores.put(cores)
+        for figures in self._measured(group, seeds):
+            with self.lock:
+                self._store(group, figures)
+                self._show()
+                if not self.seeds_left(group):
+                    break
         with self.lock:
             self.report(_summary(group, self.runs_of(group)))
 
@@ -162,7 +154,7 @@ class _Running:
         )
         self.stored.add(run, case)
 
-    def _measured(self, group: Group, seeds: list[int], cores: list[int]) -> Iterator[dict[str, Any]]:
+    def _measured(self, group: Group, seeds: list[int]) -> Iterator[dict[str, Any]]:
         """The measurements reported by the process of a group, seed by seed. The last one may be a cut-off."""
         task = {
             "data": group.data.name,
@@ -176,61 +168,54 @@ class _Running:
         }
         threads = str(self.threads)
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-        with subprocess.Popen(
-            [sys.executable, "-m", "bitmosaic.bench.runner", json.dumps(task)],
-            stdin=subprocess.PIPE,  # never written to: it closes when this process ends, and then the worker ends
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C goes only to this process, which ends its workers
-            env=os.environ | dict.fromkeys(names, threads),
-        ) as process:
+        with (
+            tempfile.TemporaryFile("w+") as errors,
+            subprocess.Popen(
+                [sys.executable, "-m", "bitmosaic.bench.runner", json.dumps(task)],
+                stdin=subprocess.PIPE,  # never written to: it closes when this process ends, and then the worker ends
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,  # Ctrl-C goes only to this process, which ends its workers
+                env=os.environ | dict.fromkeys(names, threads),
+            ) as process,
+        ):
             try:
-                if cores:
-                    os.sched_setaffinity(process.pid, cores)
-                yield from self._listen(process, seeds)
+                yield from self._listen(process, seeds, errors)
             finally:
                 process.kill()
 
-    def _listen(self, process: subprocess.Popen, seeds: list[int]) -> Iterator[dict[str, Any]]:
-        lines: queue.Queue[str | None] = queue.Queue()
-        errors: list[str] = []
-        readers = [
-            threading.Thread(target=_read, args=(process.stdout, lines.put, lambda: lines.put(None)), daemon=True),
-            threading.Thread(target=_read, args=(process.stderr, errors.append, lambda: None), daemon=True),
-        ]
-        for reader in readers:
-            reader.start()
-        left, began, allowed = list(seeds), time.monotonic(), float(START_SECONDS)
-        while left:
-            try:
-                line = lines.get(timeout=POLL_SECONDS)
-            except queue.Empty:
+    def _listen(self, process: subprocess.Popen, seeds: list[int], errors: IO[str]) -> Iterator[dict[str, Any]]:
+        """Read the lines of a process. A thread ends it when it exceeds its limits, or when all work stops."""
+        left, limit, why = list(seeds), [time.monotonic() + START_SECONDS], [""]
+
+        def watch() -> None:
+            while process.poll() is None and not why[0]:
+                time.sleep(POLL_SECONDS)
                 if self.stop.is_set():
-                    return
-                if time.monotonic() - began > allowed:
-                    yield {"seed": left[0], "cut_off": "time"}
-                    return
-                if resident_bytes(process.pid) > self.experiment.cap_bytes:
-                    yield {"seed": left[0], "cut_off": "memory"}
-                    return
-                continue
-            if line is None:
-                readers[1].join()
-                if not self.stop.is_set():
-                    yield {"seed": left[0], "cut_off": _cause(process.wait(), errors)}
-                return
+                    why[0] = "stopped"
+                elif time.monotonic() > limit[0]:
+                    why[0] = "time"
+                elif resident_bytes(process.pid) > self.experiment.cap_bytes:
+                    why[0] = "memory"
+            process.kill()
+
+        threading.Thread(target=watch, daemon=True).start()
+        for line in process.stdout or ():
             figures = json.loads(line)
-            if "cut_off" in figures:
-                yield {"seed": left[0]} | figures
+            if "cut_off" in figures or figures.get("seconds", 0) > self.experiment.cap_seconds:
+                yield {"seed": left[0], "cut_off": figures.get("cut_off", "time")}
                 return
-            if figures.get("seconds", 0) > self.experiment.cap_seconds:  # finished between two checks
-                yield {"seed": left[0], "cut_off": "time"}
-                return
+            limit[0] = time.monotonic() + self.experiment.cap_seconds
             if "ready" not in figures:
                 left.remove(figures["seed"])
                 yield figures
-            began, allowed = time.monotonic(), self.experiment.cap_seconds
+            if not left:
+                return
+        code = process.wait()
+        if not self.stop.is_set():
+            errors.seek(0)
+            yield {"seed": left[0], "cut_off": why[0] or _cause(code, errors.readlines())}
 
     def _show(self) -> None:
         """Update one progress bar per data set. A finished group counts with all seeds."""
@@ -244,23 +229,12 @@ class _Running:
             self.progress(name, done[name], total[name])
 
 
-def _read(stream, take: Callable[[str], None], end: Callable[[], None]) -> None:
-    with suppress(ValueError):  # the stream was closed
-        for line in stream:
-            take(line)
-    end()
-
-
 def _cause(code: int, errors: list[str]) -> str:
     """Why a process ended early."""
     if code == KILLED:
         return "memory"
     messages = [line.strip() for line in errors if line.strip()]
     return f"failed: {messages[-1] if messages else f'the process ended with code {code} without a message'}"
-
-
-def _key(group: Group, seed: int):
-    return group.data.name, group.method, seed, group.views, group.n_clusters, group.n_bits
 
 
 def _summary(group: Group, runs: list[Run]) -> str:

@@ -1,25 +1,20 @@
-"""Measure fits on a local Dask cluster: time, memory of each process, traffic between workers; and the local fit.
+"""Measure fits on a local Dask cluster: time, memory of each process, traffic between workers.
 
 Rows have planted clusters as in `bench memory`. They are generated in the blocks, again in each pass over the features.
 """
 
 import os
-import tempfile
 import time
-from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 
-from bitmosaic.bench.memory import WIDTHS, PeakMemory, make_views
-from bitmosaic.estimators.dask import dask_views
+from bitmosaic.bench.memory import WIDTHS, PeakMemory
 from bitmosaic.estimators.dask.clustering import ClusterProblem
 from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.estimators.metrics import clustering_scores
-from bitmosaic.views import read_views
 
 BLOCK_ROWS = 65_536
 WARM_ROWS = 30_000
@@ -118,25 +113,3 @@ def measure(client, n_rows, n_clusters, train_size, block_rows=BLOCK_ROWS):
         rounds=rounds,
         nmi=clustering_scores(truth, model.labels_.compute())["nmi"],
     )
-
-
-def compare(client, n_rows, n_clusters, repeats, folder=None, progress=lambda done, total: None):
-    """Seconds of local fits and fits on the cluster, alternating, of the same views folder; and the number of rows
-    whose label or code differs. Both use as many threads as the cluster."""
-    threads = sum(client.nthreads().values())
-    seconds = defaultdict(list)
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        path = make_views(Path(place), n_rows, n_clusters)
-        views, blocks = read_views(path), dask_views(path)
-        HSIC(n_clusters, random_state=0).fit({name: array[:WARM_ROWS] for name, array in blocks.items()})
-        labels, codes = {}, {}
-        for repeat in range(repeats):
-            inputs = [("local", dict(zip(views.names, views.arrays, strict=True))), ("cluster", blocks)]
-            for name, data in inputs if repeat % 2 else reversed(inputs):
-                start = time.perf_counter()
-                model = HSIC(n_clusters, n_threads=threads, random_state=0).fit(data)
-                seconds[name].append(time.perf_counter() - start)
-                labels[name], codes[name] = np.asarray(model.labels_), np.asarray(model.codes_)
-                progress(sum(map(len, seconds.values())), 2 * repeats)
-    differ = (labels["local"] != labels["cluster"]) | (codes["local"] != codes["cluster"]).any(1)
-    return dict(seconds), int(differ.sum())

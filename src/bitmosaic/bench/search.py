@@ -6,27 +6,24 @@ the run, and synthetic codes that are not in the index.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bitmosaic.bench.codes import import_faiss
 from bitmosaic.bench.memory import PeakMemory
+from bitmosaic.bench.timing import best_times, faiss_on
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.estimators.neighbor_index import NeighborIndex
-from bitmosaic.hamming.search import nearest_codes
 from bitmosaic.io.threads import available_threads, in_order, row_ranges
 from bitmosaic.run.folder import Run
 from bitmosaic.views import exact_dtype, read_rows
 
-OURS, PEER, HASHES = "NeighborIndex", "faiss.IndexBinaryFlat", "faiss.IndexBinaryMultiHash"
-N_HASHES = 4
+OURS, PEER = "NeighborIndex", "faiss.IndexBinaryFlat"
 HELD_OUT = 1000  # codes of the run used as queries, and number of synthetic queries
 CHECKED = 3  # queries whose results are compared with a full sort in NumPy
-SINGLE, SECONDS = 50, 20.0  # number of single queries; a method that takes longer than this is not repeated
-TENTH = 10
-GROWTH = 16  # check of the synthetic codes: made from 1/16 of the rows, they are compared with the codes of all rows
+SINGLE = 50  # number of single queries
 RADIUS = 6
 
 Progress = Callable[[str, int, int], None]
@@ -39,7 +36,6 @@ class Codes:
 
     codes: np.ndarray  # those of the run first, then synthetic ones
     queries: dict[str, np.ndarray]  # "held out" and "synthetic"
-    likeness: dict[str, list[float]]  # distances of held-out codes to their 10th neighbor in several sets of codes
     seconds: float
 
 
@@ -51,8 +47,8 @@ class Result:
     queries: str
     question: str
     at_once: int  # queries per call
-    seconds: dict[str, float] = field(default_factory=dict)
-    same: bool = True
+    seconds: dict[str, float]
+    same: bool
 
     @property
     def ratio(self) -> float:
@@ -142,22 +138,7 @@ def make_codes(run: Run, n: int, seed: int, n_threads: int, progress: Progress) 
     maker = CodeMaker(run, rest, seed, n_threads)
     made = maker.make(max(n - len(rest), 0), 0, lambda done, total: progress("making codes", done, total))
     queries = {"held out": np.array(real[held]), "synthetic": maker.make(HELD_OUT, 1)}
-    few = rest[::GROWTH]
-    sets = {
-        f"{len(few):,} real codes": real[few],
-        f"{len(rest):,} real codes": real[rest],
-        f"{len(rest):,} synthetic from {len(rest):,}": maker.make(len(rest), 2),
-        f"{len(rest):,} synthetic from {len(few):,}": CodeMaker(run, few, seed, n_threads).make(len(rest), 3),
-        f"{n:,}, the searched codes": (codes := np.concatenate([real[rest[:n]], made])),
-    }
-    likeness = {name: _tenth_distances(some, queries["held out"], n_threads) for name, some in sets.items()}
-    return Codes(codes, queries, likeness, time.perf_counter() - begun)
-
-
-def _tenth_distances(codes: np.ndarray, queries: np.ndarray, n_threads: int) -> list[float]:
-    """Distance to the 10th neighbor: mean, 5th, 50th and 95th percentile."""
-    distances = nearest_codes(codes, queries, TENTH, n_threads)[0][:, -1]
-    return [float(distances.mean()), *np.percentile(distances, [5, 50, 95]).tolist()]
+    return Codes(np.concatenate([real[rest[:n]], made]), queries, time.perf_counter() - begun)
 
 
 def measure(
@@ -167,36 +148,25 @@ def measure(
     n_queries: int,
     repeats: int,
     n_threads: int,
-    hashes: bool,
     progress: Progress,
 ) -> tuple[list[Built], list[Result]]:
-    """Time all queries with all methods, alternating in reversed order, and keep the best time of each."""
-    faiss = import_faiss("bench search")
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(n_threads)
+    """The best times of all queries with both methods."""
     builds, results = [], []
-    try:
+    questions: list[tuple[str, int]] = [*((f"k = {k}", k) for k in ks), (f"radius {RADIUS}", 0)]
+    with faiss_on(n_threads) as faiss:
         for n in n_codes:
             some = np.ascontiguousarray(codes.codes[:n])
             built, index = _build(some, codes.queries["held out"][:CHECKED], n_threads)
             builds.append(built)
-            peers = {PEER: faiss.IndexBinaryFlat(8 * some.shape[1])}
-            if hashes:
-                peers[HASHES] = faiss.IndexBinaryMultiHash(8 * some.shape[1], N_HASHES, 8 * some.shape[1] // N_HASHES)
-            for peer in peers.values():
-                peer.add(some)
-            questions: list[tuple[str, int]] = [*((f"k = {k}", k) for k in ks), (f"radius {RADIUS}", 0)]
+            flat = faiss.IndexBinaryFlat(8 * some.shape[1])
+            flat.add(some)
             for number, (question, k) in enumerate(questions):
                 progress(f"searching {n:,} codes", number, len(questions))
-                methods = _methods(index, peers, k)
                 for name, queries in codes.queries.items():
                     for at_once in (min(n_queries, len(queries)), 1):
-                        result = Result(n, name, question, at_once)
-                        _time(methods, queries, result, repeats)
-                        results.append(result)
+                        seconds, same = _time(_methods(index, flat, k), queries, at_once, repeats)
+                        results.append(Result(n, name, question, at_once, seconds, same))
             progress(f"searching {n:,} codes", len(questions), len(questions))
-    finally:
-        faiss.omp_set_num_threads(before)
     return builds, results
 
 
@@ -212,43 +182,29 @@ def _build(codes: np.ndarray, checked: np.ndarray, n_threads: int) -> tuple[Buil
     return Built(len(codes), seconds, index.nbytes, peak, bool(np.array_equal(rows, expected))), index
 
 
-def _methods(index: NeighborIndex, peers: dict[str, Any], k: int) -> dict[str, Search]:
-    """k nearest, or with k = 0 all within the radius. The multi-hash index is exact only for a radius."""
-    flat = peers[PEER]
+def _methods(index: NeighborIndex, flat: Any, k: int) -> dict[str, Search]:
+    """k nearest, or with k = 0 all within the radius."""
     if k:
         return {OURS: lambda some: list(index.kneighbors(some, k)[0]), PEER: lambda some: list(flat.search(some, k)[0])}
 
-    def in_range(peer: Any) -> Search:
-        def search(some):
-            ends, distances, _ = peer.range_search(some, RADIUS + 1)  # faiss excludes the radius itself
-            return [np.sort(distances[a:b]) for a, b in zip(ends[:-1].astype(int), ends[1:].astype(int), strict=True)]
+    def in_range(some: np.ndarray) -> list[np.ndarray]:
+        ends, distances, _ = flat.range_search(some, RADIUS + 1)  # faiss excludes the radius itself
+        return [np.sort(distances[a:b]) for a, b in zip(ends[:-1].astype(int), ends[1:].astype(int), strict=True)]
 
-        return search
-
-    methods = {OURS: lambda some: list(index.radius_neighbors(some, RADIUS)[0])} | {PEER: in_range(flat)}
-    for name, peer in peers.items():
-        if name != PEER:
-            peer.nflip = RADIUS // N_HASHES  # exact: within the radius, one of the parts differs in at most this
-            methods[name] = in_range(peer)
-    return methods
+    return {OURS: lambda some: list(index.radius_neighbors(some, RADIUS)[0]), PEER: in_range}
 
 
-def _time(methods: dict[str, Search], queries: np.ndarray, result: Result, repeats: int) -> None:
-    several = result.at_once > 1
-    asked = [queries[: result.at_once]] if several else [queries[[i]] for i in range(min(SINGLE, len(queries)))]
-    found: dict[str, list[np.ndarray]] = {}
-    slow = set()
+def _time(methods: dict[str, Search], queries: np.ndarray, at_once: int, repeats: int) -> tuple[dict[str, float], bool]:
+    """Seconds per query of each method, and whether all distances are equal."""
+    asked = [queries[:at_once]] if at_once > 1 else [queries[[i]] for i in range(min(SINGLE, len(queries)))]
     for search in methods.values():
         search(queries[:1])  # compile before timing
-    for repeat in range(repeats):
-        for name in list(methods)[:: 1 if repeat % 2 == 0 else -1]:
-            if name in slow:
-                continue
-            start = time.perf_counter()
-            found[name] = [distances for some in asked for distances in methods[name](some)]
-            seconds = time.perf_counter() - start
-            slow |= {name} if seconds > SECONDS else set()
-            per_query = seconds / sum(map(len, asked))
-            result.seconds[name] = min(per_query, result.seconds.get(name, np.inf))
-    for name in methods:
-        result.same &= all(map(np.array_equal, found[OURS], found[name]))
+
+    def answers(search: Search) -> list[np.ndarray]:
+        return [distances for some in asked for distances in search(some)]
+
+    works = {name: partial(answers, search) for name, search in methods.items()}
+    seconds, found = best_times(works, repeats, lambda *told: None)
+    n_queries = sum(map(len, asked))
+    same = all(map(np.array_equal, found[OURS], found[PEER]))
+    return {name: best / n_queries for name, best in seconds.items()}, same

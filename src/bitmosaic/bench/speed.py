@@ -8,24 +8,19 @@ import os
 import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
-from threadpoolctl import threadpool_limits
 
-from bitmosaic.bench.codes import import_faiss
 from bitmosaic.bench.datasets import open_data
 from bitmosaic.bench.memory import PeakMemory
-from bitmosaic.errors import BitmosaicError
+from bitmosaic.errors import BitmosaicError, import_extra
 from bitmosaic.estimators.metrics import clustering_scores
-from bitmosaic.io.files import write_json
 from bitmosaic.views import Views, read_rows, read_views
 
 
@@ -61,7 +56,7 @@ def measure(
     _, views, truth = open_data(data, labels_needed=False)
     folder = data.partition("?views=")[0]
     if "faiss.Kmeans" in methods:
-        import_faiss("bench speed")
+        import_extra("faiss", "bench", "faiss.Kmeans")
     rows = sorted({min(n, views.n_rows) for n in rows}) or [views.n_rows]
     results, too_slow = [], {}
     settings = list(product(rows, sorted(clusters)))
@@ -123,50 +118,9 @@ def best_of(name, n_rows, n_clusters, fits, truth, cut_off) -> Result:
     )
 
 
-def write_results(path: Path, results: list[Result], machine: dict) -> None:
-    write_json(path, {"machine": machine, "results": [asdict(result) for result in results]})
-
-
-def encoding_speed(data: str, n_rows: int, n_clusters: int, n_threads: int, repeats: int = 3) -> dict:
-    """Speed of encoding with a fitted HSIC: rows per second, and operations per second of its matrix products."""
-    from bitmosaic.estimators.hsic import HSIC
-
-    _, everything, _ = open_data(data, labels_needed=False)
-    views = Views(everything.names, tuple(X[:n_rows] for X in everything.arrays))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the quality of the fit does not matter here
-        model = HSIC(n_clusters, random_state=0, max_iter=1, n_init=1, n_threads=n_threads).fit(views)
-    best = np.inf
-    for _ in range(repeats):
-        start = time.perf_counter()
-        model.transform(views)
-        best = min(best, time.perf_counter() - start)
-    operations = 2 * views.n_rows * model._model.products_per_row
-    return {"rows_per_second": views.n_rows / best, "operations_per_second": operations / best}
-
-
-def matrix_speed(n_threads: int, size: int = 2048, repeats: int = 5) -> float:
-    """Floating-point operations per second of a float32 matrix product: the upper limit of this machine."""
-    A = np.random.default_rng(0).random((size, size), np.float32)
-    with threadpool_limits(n_threads, user_api="blas"):
-        best = np.inf
-        for _ in range(repeats + 1):
-            start = time.perf_counter()
-            A @ A
-            best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best
-
-
-# ---- table and plots
+# ---- table
 
 REFERENCE = "HSIC"
-COLORS = {
-    "HSIC": "#d62728",
-    "HSIC fast": "#ff9896",
-    "KMeans": "#1f77b4",
-    "MiniBatchKMeans": "#9ecae1",
-    "faiss.Kmeans": "#2ca02c",
-}
 
 
 def speed_table(results: list[Result]) -> Table:
@@ -174,17 +128,12 @@ def speed_table(results: list[Result]) -> Table:
     for name in ("rows", "clusters", "method", "seconds", "CPU s", "÷ HSIC", "MB", "NMI", "ACC"):
         table.add_column(name, no_wrap=True, justify="left" if name == "method" else "right")
     ours = {(r.n_rows, r.n_clusters): r.seconds for r in results if r.method == REFERENCE}
-    before: tuple[int, int] | None = None
     for r in results:
-        place = (r.n_rows, r.n_clusters)
-        if before not in (None, place):
-            table.add_section()
-        first = (f"{r.n_rows:,}", f"{r.n_clusters:,}") if place != before else ("", "")
-        before = place
+        first = f"{r.n_rows:,}", f"{r.n_clusters:,}"
         if r.seconds is None:
             table.add_row(*first, r.method, "cut off")
             continue
-        reference = ours.get(place)
+        reference = ours.get((r.n_rows, r.n_clusters))
         table.add_row(
             *first,
             r.method,
@@ -201,54 +150,6 @@ def speed_table(results: list[Result]) -> Table:
     return table
 
 
-def draw(results: list[Result], folder: Path) -> Iterator[Path]:
-    """Plot time against clusters and rows, and quality against time. Plots with a single x value are left out."""
-    from bitmosaic.bench.figures import new_figure
-
-    done = [r for r in results if r.seconds is not None]
-    most_rows, fewest_clusters = max(r.n_rows for r in results), min(r.n_clusters for r in results)
-    plots: dict[str, tuple[list[Result], Callable, str, str]] = {
-        "time-clusters": ([r for r in done if r.n_rows == most_rows], lambda r: r.n_clusters, "clusters", "seconds"),
-        "time-rows": ([r for r in done if r.n_clusters == fewest_clusters], lambda r: r.n_rows, "rows", "seconds"),
-        "quality-time": (
-            [r for r in done if r.n_rows == most_rows and r.n_clusters == fewest_clusters and r.nmi is not None],
-            lambda r: r.seconds,
-            "seconds",
-            "NMI",
-        ),
-    }
-    for name, (shown, x, x_label, y_label) in plots.items():
-        if len({x(r) for r in shown}) < 2:
-            continue
-        figure = new_figure(6.4, 4.2)
-        axes = figure.subplots()
-        for method in dict.fromkeys(r.method for r in shown):
-            own = sorted((r for r in shown if r.method == method), key=x)
-            ys = np.array([r.nmi if y_label == "NMI" else r.seconds for r in own], float)
-            axes.plot([x(r) for r in own], ys, "o-", color=COLORS[method], label=method)
-            axes.annotate(
-                method, (x(own[-1]), ys[-1]), xytext=(7, -3), textcoords="offset points", color=COLORS[method]
-            )
-        axes.set_xscale("log")
-        if y_label == "seconds":
-            axes.set_yscale("log")
-        else:
-            axes.set_ylim(bottom=0)
-        for axis in (axes.xaxis, axes.yaxis):
-            if axis.get_scale() == "log":
-                axis.get_major_locator().set_params(subs=(1, 2, 5))
-                axis.set_major_formatter(lambda value, _: f"{value:,g}")
-                axis.set_minor_formatter("")
-        axes.margins(x=0.25)
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-        path = folder / f"{name}.png"
-        figure.savefig(path, dpi=150)
-        yield path
-
-
 # ---- the process of one method
 
 FAISS_ITERATIONS = 25
@@ -261,10 +162,6 @@ def concatenated(views: Views) -> np.ndarray:
     for array, start, stop in zip(views.arrays, edges, edges[1:], strict=False):
         X[:, start:stop] = read_rows(array, slice(0, views.n_rows))
     return X
-
-
-def unchanged(views: Views) -> Views:
-    return views
 
 
 def hsic(views, n_clusters, seed, n_threads, **changes):
@@ -287,7 +184,7 @@ def mini_batch(X, n_clusters, seed, n_threads):
 
 def faiss_kmeans(X, n_clusters, seed, n_threads):
     """Train on at most 256 rows per cluster, the default of faiss, then assign all rows to the nearest centroid."""
-    faiss = import_faiss("bench speed")
+    faiss = import_extra("faiss", "bench", "faiss.Kmeans")
     faiss.omp_set_num_threads(n_threads)
     model = faiss.Kmeans(X.shape[1], n_clusters, niter=FAISS_ITERATIONS, seed=seed)
     model.train(X)
@@ -296,8 +193,8 @@ def faiss_kmeans(X, n_clusters, seed, n_threads):
 
 # name -> preparation of the views, fit
 METHODS: dict[str, tuple[Callable, Callable]] = {
-    "HSIC": (unchanged, hsic),
-    "HSIC fast": (unchanged, partial(hsic, preset="fast")),
+    "HSIC": (lambda views: views, hsic),
+    "HSIC fast": (lambda views: views, partial(hsic, preset="fast")),
     "KMeans": (concatenated, kmeans),
     "MiniBatchKMeans": (concatenated, mini_batch),
     "faiss.Kmeans": (concatenated, faiss_kmeans),

@@ -1,4 +1,4 @@
-"""The paper's tables from stored runs, as Markdown, CSV, LaTeX and terminal output."""
+"""The paper's tables from stored runs, as Markdown and CSV."""
 
 import csv
 import io
@@ -11,18 +11,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.console import Group
-from rich.markup import escape
-from rich.table import Table
 
 from bitmosaic.bench.baselines import BINARY, METHODS, MULTI_VIEW, SINGLE_VIEW
 from bitmosaic.bench.experiment import SCORES, Run
 from bitmosaic.errors import InvalidDataError
 from bitmosaic.io.files import write_whole
 
-# ---- Figures printed in the paper, on CIFAR-10 and on ImageNet-10. We do not run ImageNet-10, so its figures are never
-# shown next to ours.
+# ---- Figures printed in the paper, on CIFAR-10.
 
 PRINTED = tomllib.loads((files("bitmosaic.bench") / "published.toml").read_text(encoding="utf-8"))
 VIEWS = ("lbp", "gist", "hog")
@@ -72,11 +67,6 @@ UNITS = (
 )  # name, bytes, and smallest value shown in this unit
 CSV_NAMES = ("data", "quantity", "group", "method", "column", "unit")
 CSV_FIGURES = ("mean", "std", "runs", "ratio", "paper", "paper_ratio")
-LATEX = str.maketrans(
-    {c: f"\\{c}" for c in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$"}
-    | {"±": r"$\pm$", "×": r"$\times$", "–": "--", "†": r"$\dagger$"}
-)
 
 Kind = Literal["score", "seconds", "bytes", "times"]
 Row = tuple[str, str, list[tuple[str, bool]]]  # group, method, [(text, best)]
@@ -84,10 +74,7 @@ Row = tuple[str, str, list[tuple[str, bool]]]  # group, method, [(text, best)]
 
 @dataclass(frozen=True)
 class Cell:
-    """A measured value, its ratio to k-means, and the values of the paper. Without a mean, the note gives the reason.
-
-    A mean with n_runs = 0 is a value of the paper, in a table with only such values.
-    """
+    """A measured value, its ratio to k-means, and the values of the paper. Without a mean, the note says why."""
 
     mean: float | None = None
     spread: float | None = None
@@ -98,11 +85,11 @@ class Cell:
     note: str = ""
     best: bool = False
 
-    def ours(self, kind: Kind, with_spread: bool) -> str:
+    def ours(self, kind: Kind) -> str:
         if self.mean is None:
             return self.note or "–"
-        text = _figure(kind, self.mean) if self.n_runs else _as_printed(kind, self.mean)
-        if with_spread and self.spread is not None and kind in ("score", "seconds"):
+        text = _figure(kind, self.mean)
+        if self.spread is not None and kind in ("score", "seconds"):
             spread = _figure(kind, self.spread, self.mean)
             text += f"±{spread.removeprefix('0') if kind == 'score' else spread}"
         return text + _ratio(self.ratio) + ("†" if self.note else "")
@@ -121,7 +108,7 @@ class Block:
     kinds: tuple[Kind, ...]
     rows: list[tuple[str, str, list[Cell]]]
 
-    def texts(self, with_spread: bool = True) -> tuple[list[str], list[Row]]:
+    def texts(self) -> tuple[list[str], list[Row]]:
         """Headings and rows. A column with values of the paper is followed by a column "paper"."""
         beside = [any(row[2][i].published is not None for row in self.rows) for i in range(len(self.columns))]
         headings = [h for column, b in zip(self.columns, beside, strict=True) for h in (column, "paper")[: 1 + b]]
@@ -130,7 +117,7 @@ class Block:
             shown = [
                 text
                 for cell, kind, b in zip(cells, self.kinds, beside, strict=True)
-                for text in ((cell.ours(kind, with_spread), cell.best), (cell.theirs(kind), False))[: 1 + b]
+                for text in ((cell.ours(kind), cell.best), (cell.theirs(kind), False))[: 1 + b]
             ]
             rows.append((group, method, shown))
         return headings, rows
@@ -202,46 +189,12 @@ class PaperTable:
                     to.writerow([block.data, block.quantity, group, method, column, kind, *shown, c.note])
         return file.getvalue()
 
-    def latex(self) -> str:
-        """LaTeX for booktabs: one tabular per block."""
-        lines = ["% \\usepackage{booktabs}", "\\begin{table*}", "\\centering", f"\\caption{{{_latex(self.caption)}}}"]
-        for heading, block in zip(self.headings(), self.blocks, strict=True):
-            columns, rows = block.texts()
-            lines += [f"\\begin{{tabular}}{{l{'r' * len(columns)}}}", "\\toprule"]
-            lines.append(" & ".join(map(_latex, (heading, *columns))) + " \\\\")
-            before = None
-            for group, method, cells in rows:
-                if group != before:
-                    lines.append("\\midrule")
-                before = group
-                shown = (f"\\textbf{{{_latex(text)}}}" if best else _latex(text) for text, best in cells)
-                lines.append(" & ".join([_latex(method), *shown]) + " \\\\")
-            lines += ["\\bottomrule", "\\end{tabular}", ""]
-        return "\n".join([*lines, *(f"{_latex(note)}\n" for note in self.notes), "\\end{table*}", ""])
-
-    def rich(self) -> Group:
-        with_spread = not (self.blocks[0].kinds[0] == "seconds" and shows_paper(self.blocks))  # a terminal is narrow
-        parts: list[Table | str] = [f"[bold]{escape(self.name)}.[/] {escape(self.caption)}"]
-        for heading, block in zip(self.headings(), self.blocks, strict=True):
-            columns, rows = block.texts(with_spread)
-            table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-            table.add_column(escape(heading.replace(" (", "\n(")), no_wrap=True)
-            for column in columns:
-                table.add_column(escape(column), justify="right", style="dim" if column == "paper" else "")
-            for i, (group, method, cells) in enumerate(rows):
-                if i and group != rows[i - 1][0]:
-                    table.add_section()
-                table.add_row(method, *(f"[bold]{escape(text)}[/]" if best else escape(text) for text, best in cells))
-            parts.append(table)
-        notes = self.notes if with_spread else [note.replace(SPREAD, "Mean", 1) for note in self.notes]
-        return Group(*parts, *map(escape, notes))
-
 
 def write(table: PaperTable, folder: str | Path, name: str) -> list[Path]:
-    """Write NAME.md, NAME.csv and NAME.tex."""
+    """Write NAME.md and NAME.csv."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {".md": table.markdown(), ".csv": table.csv(), ".tex": table.latex()}
+    contents = {".md": table.markdown(), ".csv": table.csv()}
     for ending, text in contents.items():
         write_whole(folder / (name + ending), text.encode())
     return [folder / (name + ending) for ending in contents]
@@ -276,10 +229,6 @@ def _ratio(ratio: float | None) -> str:
 def _plain(note: str) -> str:
     """Escape Markdown."""
     return "".join(f"\\{c}" if c in "\\*_|<>`" else c for c in note)
-
-
-def _latex(text: str) -> str:
-    return text.translate(LATEX)
 
 
 def shows_paper(blocks: list[Block]) -> bool:
@@ -364,27 +313,6 @@ def multiview_table(runs: Runs) -> PaperTable:
     blocks = [block.with_best(max) for block in _blocks("", grid, columns, scores, lambda run: run.scores)]
     notes = [*_notes(grid), "; ".join(sizes) + "."]
     return PaperTable("Multi-view data sets", "Quality with all views together.", blocks, notes)
-
-
-def published_tables() -> list[PaperTable]:
-    """The paper's Tables 1 and 2 of ImageNet-10, which we did not run."""
-    columns = (*map(view_name, VIEWS), MULVIEW)
-    tables = []
-    for name, printed, quantities, choose in (
-        ("Table A1", "imagenet10_scores", SCORES, max),
-        ("Table A2", "imagenet10_seconds", SECONDS, min),
-    ):
-        blocks = []
-        for quantity, heading in quantities.items():
-            kinds = (_kind(quantity),) * len(columns)
-            rows = [
-                (_group(method), method, [Cell(figures[quantity, view]) for view in (*VIEWS, MULVIEW)])
-                for method, figures in published(printed).items()
-            ]
-            blocks.append(Block("ImageNet-10", heading, columns, kinds, rows).with_ratios().with_best(choose))
-        caption = f"The paper's Table {name[-1]}, on ImageNet-10, which is not a data set of ours."
-        tables.append(PaperTable(name, caption, blocks, []))
-    return tables
 
 
 def comparable(runs: Runs, what: str, experiment: str, *, any_clusters: bool = False, any_bits: bool = False) -> Runs:
@@ -520,31 +448,19 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _notes(grid: Grid, prefix: str = "") -> list[str]:
     """Notes on the number of seeds and on cut-off runs."""
     cells = [(method, column, runs) for method in in_order(grid) for column, runs in grid[method].items()]
-    done = [(method, sum(run.labels is not None for run in runs)) for method, _, runs in cells]
-    most = Counter(n for _, n in done if n).most_common(1)
-    usual = most[0][0] if most else 0
-    others: dict[str, set[int]] = {}
-    for method, n in done:
-        if n not in (0, usual):
-            others.setdefault(method, set()).add(n)
-    but = ", ".join(f"{method} {_range(numbers)}" for method, numbers in others.items())
-    over = "One seed" if usual == 1 else f"{SPREAD} over {usual} seeds"
+    done = sorted({sum(run.labels is not None for run in runs) for *_, runs in cells} - {0}) or [0]
+    seeds = str(done[0]) if len(done) == 1 else f"{done[0]} to {done[-1]}"
     bits = sorted({run.n_bits for *_, runs in cells for run in runs if run.n_bits is not None})
     codes = f" Codes of {bits[0]} bits." if bits else ""
-    notes = [f"{prefix}{over}{f' ({but})' if but else ''}.{codes}"]
-    some = [f"{m} on {c} ({_cell(runs, [0]).note})" for m, c, runs in cells if 0 < _n_cut(runs) < len(runs)]
-    if some:
+    notes = [f"{prefix}{'One seed' if seeds == '1' else f'{SPREAD} over {seeds} seeds'}.{codes}"]
+    if some := [
+        f"{m} on {c} ({_cell(runs, [0]).note})"
+        for m, c, runs in cells
+        if 0 < sum(run.labels is not None for run in runs) < len(runs)
+    ]:
         notes.append(f"{prefix}† some seeds were cut off; the value is the mean of the others: {'; '.join(some)}.")
     failed = {f"{m} {run.cut_off}" for m, _, runs in cells for run in runs if run.cut_off not in ("", *CUT_OFF)}
     return [*notes, *(f"{prefix}{message}" for message in sorted(failed))]
-
-
-def _n_cut(runs: Runs) -> int:
-    return sum(run.labels is None for run in runs)
-
-
-def _range(numbers: set[int]) -> str:
-    return str(min(numbers)) if len(numbers) == 1 else f"{min(numbers)}–{max(numbers)}"
 
 
 def by_data(runs: Runs) -> dict[str, list[Run]]:

@@ -33,9 +33,7 @@ BENCH_COMMANDS = {
         bench.features,
         bench.codes,
         bench.search,
-        bench.pages,
         bench.growth,
-        bench.refit,
         bench.duplicates,
     ),
     "Experiments of the paper": (
@@ -47,7 +45,6 @@ BENCH_COMMANDS = {
         paper.table4,
         paper.table5,
         paper.multiview,
-        paper.published,
         paper.fig2,
         paper.fig3,
         paper.fig4,

@@ -24,15 +24,6 @@ def _table(*columns: str, left: tuple[str, ...] = (), caption: str | None = None
     return table
 
 
-def _row_numbers(rows: str) -> list[int]:
-    from bitmosaic.errors import ParameterError
-
-    numbers = sorted(set(parse_numbers("--rows", rows)))
-    if numbers[0] < 1000:
-        raise ParameterError(f"--rows must be at least 1000; got {numbers[0]}.")
-    return numbers
-
-
 def quality(
     data: Annotated[
         list[str] | None,
@@ -102,24 +93,22 @@ def quality(
 
 
 def memory(
-    rows: Annotated[str, typer.Option(help="Numbers of rows from 1000, separated by commas.")] = "1_000_000",
+    rows: Annotated[str, typer.Option(help="Numbers of rows, separated by commas.")] = "1_000_000",
     clusters: Annotated[int, typer.Option(min=1, help="Number of planted clusters.")] = 20,
     limit: Annotated[str, typer.Option(help="The memory_limit of the fit.")] = "512MB",
     train_size: Annotated[str, typer.Option(help="'auto', a number of rows, or a fraction such as 1.0.")] = "auto",
     folder: Annotated[
-        Path | None, typer.Option(help="Where to write the views.", show_default="a temporary folder")
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="Where to write the views.", show_default="a temporary folder"),
     ] = None,
 ) -> None:
     """Time and peak memory of a fit on memory-mapped views (128 + 64 + 256 columns) under a limit."""
     import tempfile
 
     from bitmosaic.bench.memory import make_views, measure, model_of
-    from bitmosaic.errors import ParameterError
 
     console = output()
-    numbers = _row_numbers(rows)
-    if folder is not None and not folder.is_dir():
-        raise ParameterError(f"--folder must be an existing folder; got {str(folder)!r}.")
+    numbers = sorted(set(parse_numbers("--rows", rows)))
     for n_rows in numbers:
         model_of(clusters, limit, train_size).check(n_rows)
     table = _table("rows", "input, MB", "seconds", "peak, MB", "of which labels and codes", "NMI")
@@ -146,54 +135,23 @@ def memory(
 
 
 def scale(
-    rows: Annotated[str, typer.Option(help="Numbers of rows from 1000, separated by commas.")] = "1_000_000",
+    rows: Annotated[str, typer.Option(help="Numbers of rows, separated by commas.")] = "1_000_000",
     clusters: Annotated[int, typer.Option(min=1, help="Number of planted clusters.")] = 20,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes on this machine.")] = 2,
     train_size: Annotated[str, typer.Option(help="'auto', a number of rows, or a fraction such as 1.0.")] = "auto",
     block_rows: Annotated[int, typer.Option(min=1024, help="Rows per block of the Dask arrays.")] = 65_536,
-    beside: Annotated[
-        bool, typer.Option("--beside-local", help="Fit the same views folder with and without the cluster instead.")
-    ] = False,
-    repeats: Annotated[
-        int, typer.Option(min=1, help="With --beside-local: number of repeats; the best one counts.")
-    ] = 3,
-    folder: Annotated[
-        Path | None,
-        typer.Option(help="With --beside-local: where to write the views.", show_default="a temporary folder"),
-    ] = None,
 ) -> None:
     """Time, peak memory and network traffic of a fit on a Dask cluster of this machine.
 
-    The views have 128 + 64 + 256 columns and are generated in the blocks. With --beside-local: the overhead of the
-    cluster over one process.
+    The views have 128 + 64 + 256 columns and are generated in the blocks.
     """
     from bitmosaic.bench.memory import model_of
-    from bitmosaic.bench.scale import compare, measure
+    from bitmosaic.bench.scale import measure
     from bitmosaic.cli.dask_client import connected
 
-    numbers = _row_numbers(rows)
+    numbers = sorted(set(parse_numbers("--rows", rows)))
     size = model_of(clusters, None, train_size).train_size
     console = output()
-    if beside:
-        table = _table("rows", "local, s", "cluster, s", "overhead", "rows that differ")
-        for n_rows in numbers:
-            with connected(workers=workers) as client, progress_bars(resumes=False) as progress:
-                seconds, differing = compare(
-                    client,
-                    n_rows,
-                    clusters,
-                    repeats,
-                    folder,
-                    lambda done, total, n=n_rows: progress(f"fits of {n:,} rows", done, total),
-                )
-            best = {name: min(times) for name, times in seconds.items()}
-            overhead = best["cluster"] / best["local"] - 1
-            table.add_row(
-                f"{n_rows:,}", f"{best['local']:.1f}", f"{best['cluster']:.1f}", f"{overhead:+.0%}", f"{differing:,}"
-            )
-        table.caption = f"{workers} workers compared with {workers} threads, the best of {repeats} repeats each"
-        console.print(table)
-        return
     table = _table(
         "rows",
         "blocks",
@@ -258,8 +216,6 @@ def codes(
     bits: Annotated[int, typer.Option(min=8, help="Bits per code, a multiple of 8.")] = 128,
     repeats: Repeats = 3,
     threads: BenchThreads = None,
-    fit: Annotated[bool, typer.Option("--fit", help="Also time a fit of BinaryKMeans(n_init=1).")] = False,
-    max_iter: Annotated[int, typer.Option(min=1, help="Maximum number of iterations of that fit.")] = 100,
 ) -> None:
     """Nearest centers of packed codes, in pairs per second, compared with faiss.IndexBinaryFlat.
 
@@ -282,35 +238,6 @@ def codes(
     same = {True: "the same", False: "[bold red]not the same[/]"}
     console.print(f"[bold]{contest.ratio:.1f}×[/] faiss.IndexBinaryFlat")
     console.print(f"distances {same[contest.same_distances]}, labels {same[contest.same_labels]}")
-    best, alike = code_bench.search(packed, min(24, rows), repeats, n_threads)
-    times = ", ".join(f"{name} {milliseconds:,.1f} ms" for name, milliseconds in best.items())
-    console.print(f"the 24 nearest codes of one code: {times}; distances {same[alike]}")
-    if fit:
-        with console.status("Fitting …"):
-            done = code_bench.fit(packed, clusters, max_iter, n_threads)
-        console.print(
-            f"BinaryKMeans(n_init=1, max_iter={max_iter}).fit: [bold]{done.seconds:,.1f} s[/], "
-            f"{done.n_iter} iterations, {done.peak_bytes / 1e6:,.0f} MB besides the codes' "
-            f"{packed.nbytes / 1e6:,.0f} MB, {done.mean_distance:.2f} bits from the centers on average"
-        )
-
-
-def pages(
-    run: Annotated[Path, typer.Argument(help="A run folder with images.")],
-    repeats: Annotated[int, typer.Option(min=1, help="Repeated visits of each page; the median counts.")] = 5,
-) -> None:
-    """Load time of the explorer's pages in Chromium: from the click to the last image on a 1,280 × 800 screen."""
-    from statistics import median
-
-    from bitmosaic.bench.page_load import measure
-    from bitmosaic.run.folder import Run
-
-    with progress_bars(resumes=False) as progress:
-        waits = measure(Run(run), repeats, progress)
-    table = _table("page", "first visit, seconds", "later visits", left=("page",))
-    for wait in waits:
-        table.add_row(wait.page, f"{wait.first:.2f}", f"{median(wait.later):.2f}")
-    output().print(table)
 
 
 def speed(
@@ -329,24 +256,17 @@ def speed(
     repeats: Repeats = 2,
     cap: Annotated[float, typer.Option(min=1, help="Time limit of a method in seconds.")] = 600,
     threads: BenchThreads = None,
-    out: Annotated[
-        Path | None, typer.Option(help="A folder for speed.json and the plots.", show_default="no files")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A JSON file for the results.", show_default="no file")] = None,
 ) -> None:
     """Speed of HSIC, KMeans(n_init=1) and MiniBatchKMeans of scikit-learn, and faiss.Kmeans, each in its own process.
 
     The peers take the concatenated views from memory; HSIC reads them from disk. Imports and compilation are not
     timed. The order of the methods is reversed in every repeat.
     """
-    from bitmosaic.bench.speed import (
-        METHODS,
-        draw,
-        encoding_speed,
-        matrix_speed,
-        measure,
-        speed_table,
-        write_results,
-    )
+    from dataclasses import asdict
+
+    from bitmosaic.bench.speed import METHODS, measure, speed_table
+    from bitmosaic.io.files import write_json
     from bitmosaic.io.threads import available_threads
 
     n_threads = available_threads(threads)
@@ -361,21 +281,9 @@ def speed(
             n_threads,
             progress,
         )
-    console = output()
-    console.print(speed_table(results))
-    n_rows, fewest = max(r.n_rows for r in results), min(r.n_clusters for r in results)
-    encoding, most = encoding_speed(data, n_rows, fewest, n_threads), matrix_speed(n_threads)
-    machine = {"threads": n_threads, "float32_matrix_product": most, "encoding": encoding}
-    ours = encoding["operations_per_second"]
-    console.print(
-        f"{n_threads} threads; a float32 matrix product runs at {most / 1e9:,.0f} GF/s. HSIC encodes "
-        f"{encoding['rows_per_second']:,.0f} rows/s, its matrix products at {ours / 1e9:,.0f} GF/s ({ours / most:.0%})."
-    )
+    output().print(speed_table(results))
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        write_results(out / "speed.json", results, machine)
-        for path in draw(results, out):
-            console.print(f"Wrote {path}")
+        write_json(out, {"threads": n_threads, "results": [asdict(result) for result in results]})
 
 
 def search(
@@ -386,9 +294,6 @@ def search(
     repeats: Repeats = 2,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     threads: BenchThreads = None,
-    hashes: Annotated[
-        bool, typer.Option("--hashes", help="Also run faiss.IndexBinaryMultiHash within the radius.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Search times of NeighborIndex and faiss.IndexBinaryFlat: the k nearest codes, and all within 6 bits.
@@ -407,9 +312,9 @@ def search(
     ks, n_threads = sorted(set(parse_numbers("-k", neighbors))), available_threads(threads)
     with progress_bars(resumes=False) as progress:
         codes = make_codes(Run(run), numbers[-1], seed, n_threads, progress)
-        builds, results = measure(codes, numbers, ks, queries, repeats, n_threads, hashes, progress)
+        builds, results = measure(codes, numbers, ks, queries, repeats, n_threads, progress)
     if as_json:
-        facts = {"threads": n_threads, "repeats": repeats, "seconds_to_make": codes.seconds, "tenth": codes.likeness}
+        facts = {"threads": n_threads, "repeats": repeats, "seconds_to_make": codes.seconds}
         facts_of_results = [asdict(result) | {"ratio": result.ratio} for result in results]
         typer.echo(json.dumps(facts | {"builds": [asdict(built) for built in builds], "results": facts_of_results}))
         return
@@ -417,14 +322,9 @@ def search(
 
 
 def _print_search(codes: Any, builds: Any, results: Any, n_threads: int, repeats: int) -> None:
-    from bitmosaic.bench.search import HASHES, OURS, PEER
+    from bitmosaic.bench.search import OURS, PEER
 
     console = output()
-    table = _table("among", "mean", "5 %", "median", "95 %", left=("among",))
-    for name, figures in codes.likeness.items():
-        table.add_row(name, *(f"{figure:.1f}" for figure in figures))
-    table.title = "Bits from a held-out code to its 10th neighbor"
-    console.print(table)
     console.print(f"Codes and queries made in {codes.seconds:.1f} s.")
     for built in builds:
         console.print(
@@ -432,13 +332,10 @@ def _print_search(codes: Any, builds: Any, results: Any, n_threads: int, repeats
             f"per code, peak {built.peak_bytes / 1e6:,.0f} MB; same row order as NumPy: "
             f"{'yes' if built.same_rows else '[bold red]no[/]'}"
         )
-    hashes = [HASHES] if any(HASHES in result.seconds for result in results) else []
-    times = [f"{name}, ms" for name in (OURS, PEER, *hashes)]
+    times = [f"{name}, ms" for name in (OURS, PEER)]
     table = _table("codes", "search", "queries", "batch", *times, "ratio", "same", left=("search", "queries"))
     for result in results:
-        times = [
-            f"{1000 * result.seconds[name]:,.3f}" if name in result.seconds else "" for name in (OURS, PEER, *hashes)
-        ]
+        times = [f"{1000 * result.seconds[name]:,.3f}" for name in (OURS, PEER)]
         checked = f"{result.ratio:,.0f}×", "yes" if result.same else "[bold red]no[/]"
         table.add_row(f"{result.n_codes:,}", result.question, result.queries, f"{result.at_once:,}", *times, *checked)
     table.caption = (
@@ -474,45 +371,6 @@ def growth(
         console.print(f"{what}: {values.mean():.3f} ± {values.std(ddof=1):.3f} ({len(values)} pairs or runs)")
 
 
-def refit(
-    src: Annotated[str, typer.Argument(help="A folder of images with a subfolder per class.")],
-    classes: Annotated[str, typer.Option(help="Classes to leave out first, one at a time, separated by commas.")],
-    out: Annotated[Path, typer.Option(help="A folder for the runs.")] = Path("refits"),
-    clusters: Annotated[int, typer.Option(min=1, help="Number of clusters before the refit, which adds one.")] = 9,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    as_json: Json = False,
-) -> None:
-    """Refit after a new class was added: do old clusters keep their numbers, and does the class get its own cluster?"""
-    from dataclasses import asdict
-
-    from bitmosaic.bench.growth import measure_refits
-
-    with progress_bars(resumes=False) as progress:
-        found = list(measure_refits(src, [name.strip() for name in classes.split(",")], out, clusters, seed, progress))
-    if as_json:
-        typer.echo(json.dumps([asdict(new) for new in found]))
-        return
-    table = _table(
-        "new class",
-        "beyond",
-        "refit due",
-        "clusters",
-        "class in born",
-        "born of class",
-        "stayed",
-        "number kept, of these",
-        "same",
-        left=("new class", "clusters"),
-        caption="stayed: old images that moved with most of their cluster; same: share of all old images",
-    )
-    for new in found:
-        events = ", ".join(f"{count} {event}" for event, count in new.counts.items() if count)
-        shares = (new.of_class, new.of_born, new.stayed, new.kept, new.same)
-        due = "yes" if new.refit_due else "no"
-        table.add_row(new.name, f"{new.beyond:.1%}", due, events, *(f"{share:.1%}" for share in shares))
-    output().print(table)
-
-
 def duplicates(
     src: Annotated[str, typer.Argument(help="A folder, a list, an archive or a .npy file of images.")],
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 3,
@@ -525,24 +383,22 @@ def duplicates(
     ] = None,
     clusters: Annotated[int, typer.Option(min=1, help="Number of clusters.")] = 10,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of threads.", show_default="all cores")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="A folder for raw counts (JSON) and the plot.", show_default="no files")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A JSON file for the raw counts.", show_default="no file")] = None,
 ) -> None:
     """Plant copies of some images (resized, recompressed, slightly cropped) and count how many are found.
 
     Precision, recall and F1 of each kind against the radius, from the whole pipeline, over several seeds. Duplicates
     that the collection already had count neither as right nor as wrong.
     """
-    from bitmosaic.bench.duplicates import draw, duplicate_table, measure, write_results
+    from dataclasses import asdict
+
+    from bitmosaic.bench.duplicates import duplicate_table, measure
+    from bitmosaic.io.files import write_json
     from bitmosaic.pipeline import DEFAULT_VIEWS
 
     ways = choose_names(by, ("images", "both", "features"))
     with progress_bars(resumes=False) as progress:
         results = measure(src, seeds, ways, view or DEFAULT_VIEWS, clusters, share, threads, progress)
-    console = output()
-    console.print(duplicate_table(results))
+    output().print(duplicate_table(results))
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        write_results(results, out)
-        console.print(f"Wrote {draw(results, out / 'duplicates.png')}")
+        write_json(out, [asdict(result) for result in results])

@@ -1,9 +1,7 @@
 """--scheduler or --workers -> a Dask client whose workers have this version of bitmosaic."""
 
-import asyncio
 import logging
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -71,14 +69,8 @@ def _local_cluster(workers: int):
 
 def _client_at(scheduler: str):
     from distributed import Client
-    from distributed.comm import connect
 
-    async def try_to_connect() -> None:
-        await (await connect(scheduler, timeout=CONNECT_SECONDS)).close()
-
-    try:  # before a Client exists: one that failed to connect can block the next one when collected
-        with ThreadPoolExecutor(1) as pool:  # this thread may run an event loop
-            pool.submit(asyncio.run, try_to_connect()).result()
+    try:
         return Client(scheduler, timeout=CONNECT_SECONDS)
     except Exception as error:  # Dask raises many types for a bad address, even AssertionError
         raise ClusterError(
@@ -103,13 +95,7 @@ def _check_workers(client) -> None:
             "Start some: dask worker ADDRESS"
         ) from error
     found = client.run(version)
-    if None in found.values():
-        lacking = [address for address, held in found.items() if held is None]
-        raise MissingExtraError(
-            f"bitmosaic is not installed on {len(lacking)} of {len(found)} workers, such as {lacking[0]}. "
-            f"Install it there: pip install 'bitmosaic[dask]=={__version__}'"
-        )
-    other = [f"{held} at {address}" for address, held in found.items() if held != __version__]
+    other = [f"{held or 'none'} at {address}" for address, held in found.items() if held != __version__]
     if other:
         raise MissingExtraError(
             f"This machine has bitmosaic {__version__}, but {len(other)} of {len(found)} workers have another version, "

@@ -13,7 +13,7 @@ RunsArgument = Annotated[
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option(help="Also write the table to this folder, as Markdown, CSV and LaTeX.", show_default="no files"),
+    typer.Option(help="Also write the table to this folder, as Markdown and CSV.", show_default="no files"),
 ]
 CpuOption = Annotated[
     bool, typer.Option("--cpu", help="CPU seconds instead of wall-clock seconds, for a busy machine.")
@@ -39,10 +39,7 @@ def prepare(
     view: Annotated[
         list[str] | None, typer.Option(help="Features of images, as in `extract`.", show_default="lbp, gist and hog")
     ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(help="Number of random classes, or class names separated by commas.", show_default="all"),
-    ] = None,
+    classes: Annotated[int | None, typer.Option(min=2, help="Number of random classes.", show_default="all")] = None,
     per_class: Annotated[
         int | None, typer.Option(min=1, help="Number of random images per class.", show_default="all")
     ] = None,
@@ -57,21 +54,12 @@ def prepare(
 ) -> None:
     """Convert a data set of the literature to a views folder with labels."""
     from bitmosaic.bench import datasets
-    from bitmosaic.bench.datasets import parse_classes
     from bitmosaic.pipeline.extraction import DEFAULT_VIEWS
 
+    choice = datasets.Choice(classes, per_class, at_least, seed)
     with progress_bars() as progress:
         views = datasets.prepare(
-            src,
-            out,
-            kind,
-            view or DEFAULT_VIEWS,
-            classes=parse_classes(classes),
-            per_class=per_class,
-            at_least=at_least,
-            concepts=concepts,
-            seed=seed,
-            progress=progress,
+            src, out, kind, view or DEFAULT_VIEWS, choice=choice, concepts=concepts, progress=progress
         )
     widths = ", ".join(f"{name} ({width:,})" for name, width in zip(views.names, views.widths, strict=True))
     output().print(f"{views.n_rows:,} rows with classes in {out}: {widths}")
@@ -85,7 +73,7 @@ def run(
         Path | None,
         typer.Option(help="The folder that paths in the file are relative to.", show_default="the folder of the file"),
     ] = None,
-    out: Annotated[Path, typer.Option(help="A folder for the runs.")] = Path("bench-runs"),
+    out: Annotated[Path, typer.Option(file_okay=False, help="A folder for the runs.")] = Path("bench-runs"),
     methods: Annotated[
         str | None, typer.Option(help="Run only these methods, separated by commas.", show_default="all")
     ] = None,
@@ -102,10 +90,8 @@ def run(
 
     from bitmosaic.bench.experiment import read_experiment
     from bitmosaic.bench.runner import run_experiment
-    from bitmosaic.errors import BitmosaicError, ParameterError
+    from bitmosaic.errors import BitmosaicError
 
-    if out.exists() and not out.is_dir():
-        raise ParameterError(f"--out must be a folder; {out} is a file. Choose another path.")
     asked = read_experiment(experiment, root)
     asked = replace(asked, seeds=seeds or asked.seeds, threads=threads or asked.threads, jobs=jobs or asked.jobs)
     if methods is not None:
@@ -134,18 +120,14 @@ def _runs(place: Path, experiment: str):
 
 
 def _table(name: str, experiment: str, place: Path, out: Path | None, **choices: str) -> None:
+    from rich.markdown import Markdown
+
     from bitmosaic.bench import tables
 
-    _show(getattr(tables, name)(_runs(place, experiment), **choices), name.removesuffix("_table"), out)
-
-
-def _show(table, name: str, out: Path | None) -> None:
-    from bitmosaic.bench.tables import write
-
-    console = output()
-    console.print(table.rich())
+    table, console = getattr(tables, name)(_runs(place, experiment), **choices), output()
+    console.print(Markdown(table.markdown()))
     if out is not None:
-        for path in write(table, out, name):
+        for path in tables.write(table, out, name.removesuffix("_table")):
             console.print(f"Wrote {path}")
 
 
@@ -172,14 +154,6 @@ def table4(runs: RunsArgument, out: OutOption = None, cpu: CpuOption = False) ->
 def table5(runs: RunsArgument, out: OutOption = None) -> None:
     """Table 5: memory for data, centroids and projection (runs of `large`)."""
     _table("table5", "large", runs, out)
-
-
-def published(out: OutOption = None) -> None:
-    """The published Tables 1 and 2 on ImageNet-10, a data set that is not available here."""
-    from bitmosaic.bench.tables import published_tables
-
-    for table in published_tables():
-        _show(table, f"published-{table.name.lower().replace(' ', '-')}", out)
 
 
 def multiview(runs: RunsArgument, out: OutOption = None) -> None:

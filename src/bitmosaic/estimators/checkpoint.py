@@ -11,12 +11,13 @@ import time
 import zlib
 from contextlib import contextmanager
 from importlib.metadata import version
+from pathlib import Path
 
 from bitmosaic import __version__
 from bitmosaic.errors import InvalidDataError, ModelFileError, ParameterError, StaleCheckpointError
 from bitmosaic.estimators.model_file import complete, read_model, write_model
 from bitmosaic.estimators.parameters import as_json, drawn_seed, on_cluster
-from bitmosaic.io.files import LOCK, as_path, locked, remove_unfinished, writing
+from bitmosaic.io.files import LOCK, locked, remove_unfinished, writing
 from bitmosaic.solver.loop import NO_CHECKPOINT, LoopState
 from bitmosaic.views import exact_dtype, read_rows
 
@@ -42,7 +43,7 @@ def open_checkpoint(folder, estimator, views, prior=""):
             "A checkpoint is for views on this machine; got Dask arrays. Leave it out: Dask itself repeats the work of "
             "lost workers."
         )
-    folder = as_path(folder, "A checkpoint")
+    folder = Path(folder)
     if folder.is_file():
         raise ParameterError(
             f"A checkpoint is a folder; got the file {str(folder)!r}. Choose an empty or a new folder."

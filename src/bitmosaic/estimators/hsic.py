@@ -21,13 +21,12 @@ from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError, Vi
 from bitmosaic.estimators.checkpoint import open_checkpoint
 from bitmosaic.estimators.constraints import check_prior
 from bitmosaic.estimators.estimate import Estimate, check_dims, estimate
-from bitmosaic.estimators.model_file import complete, read_model, require, require_arrays, require_labels, write_model
+from bitmosaic.estimators.model_file import complete, read_model, write_model
 from bitmosaic.estimators.parameters import (
     as_json,
     check_enough,
     check_fitted,
     check_parameters,
-    check_progress,
     is_dask,
     on_cluster,
     plain_value,
@@ -301,7 +300,6 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         -------
         self
         """
-        check_progress(progress)
         views = as_views(X)
         options = self.check(views.n_rows)
         prior = check_prior(constraints, init_labels, views.n_rows, options.n_clusters, on_cluster(views))
@@ -470,8 +468,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         arrays, facts = read_model(path, "HSIC")
         with complete(path):
             estimator = cls(**todays_parameters(facts["parameters"]))
-            estimator._check_parameters()
-            restore(estimator, arrays, facts, path)
+            restore(estimator, arrays, facts)
         return estimator
 
     def __sklearn_tags__(self):
@@ -645,7 +642,6 @@ def arrays_and_facts(estimator):
         "view_names": estimator.view_names_,
         "columns": [names and list(names) for names in estimator._columns],
         "kernels": kernels,
-        "n_components": effective_parameters(estimator)["n_components"],
         "cluster_counts": estimator.cluster_counts_ and estimator.cluster_counts_.as_json(),
         "n_iter": estimator.n_iter_,
         "objective_history": [list(entry) for entry in estimator.objective_history_],
@@ -666,19 +662,14 @@ def todays_parameters(stored):
     return stored
 
 
-def restore(estimator, arrays, facts, path):
-    """Set the fitted attributes of an estimator from a model file. Raises an error if they are inconsistent."""
+def restore(estimator, arrays, facts):
+    """Set the fitted attributes of an estimator from a model file, whose hash was checked."""
     model, names = Model.from_arrays(arrays, facts["kernels"]), facts["view_names"]
     counts = ClusterCounts.from_json(facts["cluster_counts"]) if estimator.n_clusters == "auto" else None
-    n_clusters = estimator.n_clusters if counts is None else counts.chosen
     columns = tuple(columns and tuple(map(str, columns)) for columns in facts["columns"])
-    check_arrays(arrays, model, n_clusters, estimator.n_bits // 8, len(names), path)
-    check_facts(facts, model, path)
-
     estimator._set_model(model, names, columns, counts)
     if "bit_sums" in arrays:
         estimator._majority = Majority(model.centers, arrays["bit_sums"], arrays["counts"])
-        require(estimator._majority.is_sound(), "bit_sums and counts do not fit together", path)
     estimator.labels_ = arrays["labels"]
     estimator.codes_ = arrays["codes"]
     estimator.view_weights_ = arrays["view_weights"]
@@ -688,38 +679,3 @@ def restore(estimator, arrays, facts, path):
     estimator.n_features_in_ = facts["n_features_in"]
     if facts["feature_names_in"]:
         estimator.feature_names_in_ = np.array(facts["feature_names_in"], object)
-
-
-def check_arrays(arrays, model, n_clusters, n_bytes, n_views, path):
-    """Raise an error unless the arrays of a model file have the right types, shapes and values."""
-    n = len(arrays["labels"])
-    expected = model.expected_arrays(n_clusters, n_bytes)
-    expected |= {
-        "labels": (np.int32, (n,)),
-        "codes": (np.uint8, (n, n_bytes)),
-        "view_weights": (np.float64, (n_views,)),
-    }
-    if "bit_sums" in arrays:
-        expected |= {"bit_sums": (np.int64, (n_clusters, 8 * n_bytes)), "counts": (np.int64, (n_clusters,))}
-    require_arrays(arrays, expected, path)
-    require_labels(arrays["labels"], n_clusters, path)
-    require(min(model.widths) > 0 and model.is_sound(), "a view has no columns, anchors or kernel width", path)
-    alpha = arrays["view_weights"]
-    sound = bool((alpha > 0).all() and abs(alpha.sum() - 1) < 1e-6)
-    require(sound, "view_weights must be positive and sum to 1", path)
-
-
-def check_facts(facts, model, path):
-    """Raise an error unless the facts of a model file fit its embeddings."""
-    names, m = facts["view_names"], len(model.embeddings)
-    require(isinstance(names, list) and all(isinstance(name, str) for name in names), "a view has no name", path)
-    require(len(names) == len(set(names)) == m, f"it holds {m} views and the names {names}", path)
-    require(len(facts["columns"]) == m, f"it has column names for {len(facts['columns'])} of {m} views", path)
-    limit = facts["n_components"]  # depends on the presets of the version that wrote the model
-    require(limit is None or isinstance(limit, int), "n_components is not a number", path)
-    reduced = all((e.basis is not None) == (limit is not None and len(e.offset) > limit) for e in model.embeddings)
-    require(reduced, f"a view is not reduced to n_components={limit}", path)
-    n_columns, column_names = facts["n_features_in"], facts["feature_names_in"]
-    require(n_columns == sum(model.widths), f"it is for {n_columns!r} columns, not {sum(model.widths)}", path)
-    require(all(isinstance(name, str) for name in column_names), "a column has no name", path)
-    require(len(column_names) in (0, n_columns), f"it names {len(column_names)} of {n_columns} columns", path)

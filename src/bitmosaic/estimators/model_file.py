@@ -1,7 +1,6 @@
 """A model on disk: one safetensors file with a JSON manifest in its metadata. Loading it runs no code.
 
-The manifest holds a SHA-256 over itself and all arrays, so a damaged file is noticed. The caller checks what the arrays
-and facts mean.
+The manifest holds a SHA-256 over itself and all arrays, so a damaged file is noticed.
 """
 
 import hashlib
@@ -18,7 +17,7 @@ from safetensors.numpy import save_file
 
 from bitmosaic import __version__
 from bitmosaic.errors import ModelFileError, UnwritableFileError
-from bitmosaic.io.files import as_path, result_path
+from bitmosaic.io.files import result_path
 
 FORMAT = "bitmosaic-model"
 FORMAT_VERSION = 1
@@ -28,7 +27,7 @@ def write_model(
     path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]
 ) -> None:
     """Write arrays and facts (plain JSON) to `path`, whole or not at all. The same content gives the same bytes."""
-    path = as_path(path, "A model file")
+    path = Path(path)
     # safetensors ignores strides, so the arrays must be in C order.
     stored = {name: np.asarray(array, array.dtype.newbyteorder("<"), order="C") for name, array in arrays.items()}
     manifest = {
@@ -51,7 +50,7 @@ def write_model(
 
 def read_model(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays and facts of the model at `path`. Raises ModelFileError if it is damaged or of another kind."""
-    path = as_path(path, "A model file")
+    path = Path(path)
     if not path.is_file():
         raise ModelFileError(f"There is no model file at {path}. Check the path, or save a model there first.")
     try:
@@ -59,8 +58,8 @@ def read_model(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.nd
             manifest = json.loads((file.metadata() or {})["bitmosaic"])
             _check(manifest, kind, path)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        require(_described(arrays) == manifest["arrays"], "its arrays do not match its manifest", path)
-        require(_content_hash(manifest, arrays) == manifest["sha256"], "it was changed after it was written", path)
+        if _described(arrays) != manifest["arrays"] or _content_hash(manifest, arrays) != manifest["sha256"]:
+            raise _unusable("it was changed after it was written", path)
         return arrays, manifest["facts"]
     except SafetensorError as error:
         raise _unusable(f"it is damaged or not a safetensors file ({error})", path) from error
@@ -70,12 +69,6 @@ def read_model(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.nd
         raise
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _unusable("bitmosaic did not write it, or it is damaged", path) from error
-
-
-def require(condition: bool, what: str, path: str | os.PathLike[str]) -> None:
-    """Raise ModelFileError for `path` unless the condition holds; `what` is the problem, such as "it is empty"."""
-    if not condition:
-        raise _unusable(what, path)
 
 
 @contextmanager
@@ -89,23 +82,6 @@ def complete(path: str | os.PathLike[str]) -> Iterator[None]:
         raise _unusable(f"a part is missing or of the wrong kind ({error})", path) from error
 
 
-def require_arrays(
-    arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[type, tuple[int, ...]]], path: str | os.PathLike[str]
-) -> None:
-    """Raise ModelFileError unless the arrays have exactly these names, types and shapes, and finite values."""
-    require(arrays.keys() == expected.keys(), f"its arrays are not {', '.join(sorted(expected))}", path)
-    for name, (dtype, shape) in expected.items():
-        array = arrays[name]
-        wanted = f"{np.dtype(dtype)} of shape {shape}"
-        require(array.dtype == dtype and array.shape == shape, f"{name} is not {wanted}", path)
-        require(array.dtype.kind != "f" or bool(np.isfinite(array).all()), f"{name} holds NaN or infinity", path)
-
-
-def require_labels(labels: np.ndarray, n_clusters: int, path: str | os.PathLike[str]) -> None:
-    """Raise ModelFileError unless every label is from 0 to n_clusters - 1."""
-    require(bool(((labels >= 0) & (labels < n_clusters)).all()), "a label is not the number of a cluster", path)
-
-
 def _unusable(what: str, path: str | os.PathLike[str]) -> ModelFileError:
     return ModelFileError(
         f"{os.fspath(path)} is not a usable model: {what}. Copy it again from the original, or save the model again."
@@ -114,7 +90,8 @@ def _unusable(what: str, path: str | os.PathLike[str]) -> ModelFileError:
 
 def _check(manifest: dict[str, Any], kind: str, path: Path) -> None:
     """Check that this version can read the manifest, and that the model is of this kind."""
-    require(manifest["format"] == FORMAT, "bitmosaic did not write it", path)
+    if manifest["format"] != FORMAT:
+        raise _unusable("bitmosaic did not write it", path)
     if manifest["version"] > FORMAT_VERSION:
         raise ModelFileError(
             f"{path} was written by a newer bitmosaic (model format {manifest['version']}; this one reads up to "

@@ -4,7 +4,7 @@ from numbers import Integral
 
 import numpy as np
 
-from bitmosaic.errors import DataTypeError, InvalidDataError, MissingExtraError, ParameterError
+from bitmosaic.errors import DataTypeError, InvalidDataError, ParameterError, import_extra
 from bitmosaic.estimators.binary_kmeans import as_bytes, check_codes
 from bitmosaic.estimators.parameters import is_dask
 from bitmosaic.hamming.codes import as_words
@@ -116,7 +116,7 @@ class NeighborIndex:
 
     def to_faiss(self):
         """Return the codes as a ``faiss.IndexBinaryFlat``."""
-        index = _faiss().IndexBinaryFlat(self.n_bits)
+        index = import_extra("faiss", "bench", "A faiss index").IndexBinaryFlat(self.n_bits)
         for tree in self._trees:
             index.add(np.ascontiguousarray(tree.packed(self._n_bytes)))
         return index
@@ -127,7 +127,7 @@ class NeighborIndex:
 
         Row i is the code of id i; ids must be 0, 1, … without gaps.
         """
-        faiss = _faiss()
+        faiss = import_extra("faiss", "bench", "A faiss index")
         index = getattr(index, "storage", index)  # graphs and hashes keep the codes in a storage index
         if not np.array_equal(np.sort(_ids(index, faiss)), np.arange(index.ntotal)):
             raise InvalidDataError(
@@ -156,14 +156,6 @@ def _packed(codes):
     if is_dask(codes):
         raise DataTypeError("An index needs codes in memory or in a memory map; got a Dask array. Call .compute().")
     return as_bytes(codes)
-
-
-def _faiss():
-    try:
-        import faiss
-    except ImportError:
-        raise MissingExtraError("faiss indexes need faiss: pip install 'bitmosaic[bench]'") from None
-    return faiss
 
 
 def _ids(index, faiss):

@@ -23,13 +23,6 @@ def check_parameters(estimator):
         raise ParameterError(str(error)) from None
 
 
-def check_progress(progress):
-    if progress is not None and not callable(progress):
-        raise DataTypeError(
-            f"progress must be a function that takes (done, total), or None; got a {type(progress).__name__}."
-        )
-
-
 def check_fitted(estimator):
     try:
         check_is_fitted(estimator)

@@ -2,10 +2,10 @@
 
 import threading
 import time
-from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -86,8 +86,7 @@ class Api:
         self.duplicates_job = Job(lambda progress: find_duplicates(run, source=self._source, progress=progress))
         self._log_state: tuple[int, int] | None = None
         self._clusters: Clusters | None = None
-        for name in ("_lines", "_line_starts"):  # cached properties of the previous run
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("_folded_paths", None)  # of the previous run
         self._run_state = run_state
 
     @property
@@ -235,24 +234,15 @@ class Api:
 
     def search(self, text: str) -> Answer:
         """Images whose path contains this text; case is ignored."""
-        text = text.casefold().replace("\n", " ")
-        found: list[int] = []
-        start = self._lines.find(text) if text else -1
-        while start >= 0 and len(found) <= N_FOUND:
-            found.append(bisect_right(self._line_starts, start) - 1)
-            end = self._line_starts[found[-1] + 1] if found[-1] + 1 < len(self._line_starts) else len(self._lines)
-            start = self._lines.find(text, end)
+        text = text.casefold()
+        paths = enumerate(self._folded_paths) if text else ()
+        found = list(islice((row for row, path in paths if text in path), N_FOUND + 1))
         rows = np.array(found[:N_FOUND], np.int64)
         return {"images": self._table(self.clusters, rows) | {"total": len(rows), "more": len(found) > N_FOUND}}
 
     @cached_property
-    def _lines(self) -> str:
-        return "".join(path.casefold().replace("\n", " ") + "\n" for path in self.images.paths)
-
-    @cached_property
-    def _line_starts(self) -> list[int]:
-        ends = np.flatnonzero(np.frombuffer(self._lines.encode("utf-32-le"), np.uint32) == ord("\n"))
-        return [0, *(ends[:-1] + 1).tolist()]
+    def _folded_paths(self) -> list[str]:
+        return [path.casefold() for path in self.images.paths]
 
     # ---- all images
 

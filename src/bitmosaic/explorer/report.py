@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bitmosaic.errors import MissingExtraError, ParameterError
+from bitmosaic.errors import ParameterError, import_extra
 from bitmosaic.estimators.estimate import in_time
 from bitmosaic.explorer.api import Api, Job
 from bitmosaic.images import Progress, display_path, quiet
@@ -295,10 +295,7 @@ def indices(values: np.ndarray) -> str:
 
 
 def report_template() -> Any:
-    try:
-        import jinja2
-    except ImportError:
-        raise MissingExtraError("A report needs jinja2: pip install 'bitmosaic[web]'") from None
+    jinja2 = import_extra("jinja2", "web", "A report")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

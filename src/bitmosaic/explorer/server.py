@@ -16,9 +16,7 @@ import logging
 import re
 import secrets
 import socket
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -154,24 +152,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 def serve(app: Starlette, listener: socket.socket) -> None:
     """Serve until interrupted."""
-    _server(app).run(sockets=[listener])
+    server_of(app).run(sockets=[listener])
 
 
-@contextmanager
-def served(api: Api, names: tuple[str, ...] = ()) -> Iterator[str]:
-    """Context manager: serve on a free port of 127.0.0.1; yields the URL."""
-    server = _server(make_app(api, names))
-    with listen("127.0.0.1", 0) as listener:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
-
-
-def _server(app: Starlette) -> uvicorn.Server:
+def server_of(app: Starlette) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         http="h11",

@@ -1,24 +1,21 @@
 """Embeddings by any image encoder in one ONNX file (extra ``[deep]``).
 
 ONNX Runtime rounds differently for another batch size or number of threads, and for some models at another position in
-the batch. By default, each image is therefore a batch of its own on one thread, and several threads run images in
-parallel: a row does not depend on the other images. Larger batches are an option; all have the same size.
-They are not faster for encoders of usual size (docs/decisions/onnx.md).
+the batch. Each image is therefore a batch of its own on one thread, and `extract` runs several in parallel: a row does
+not depend on the other images. Larger batches are not faster for encoders of usual size (docs/decisions/onnx.md).
 """
 
 import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bitmosaic.errors import BitmosaicError, FileFormatError, MissingExtraError, MissingFileError, ParameterError
-from bitmosaic.features.registry import check_count, register
-from bitmosaic.io.threads import in_order, row_ranges
+from bitmosaic.errors import BitmosaicError, FileFormatError, MissingFileError, ParameterError, import_extra
+from bitmosaic.features.registry import register
 
 DEFAULT_SIZE = 224
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -45,10 +42,7 @@ class OnnxExtractor:
     Output: the one named `output`, else the first (n, d) output, else the first (n, d, h, w) or (n, h, w, d) one
     averaged over all positions, else the first token of the first (n, tokens, d) one.
 
-    `batch` images are run at once, the last batch padded with copies: faster for small encoders. With most models, but
-    not all, the row of an image still does not depend on the other images.
-
-    `extract` calls an extractor from several threads; `n_threads` is for callers that use one thread.
+    A model that takes batches of a fixed size only gets copies of the image.
     """
 
     def __init__(
@@ -60,40 +54,28 @@ class OnnxExtractor:
         mirror: bool = False,
         name: str | None = None,
         output: str | None = None,
-        batch: int = 1,
-        n_threads: int = 1,
     ):
         self.path = Path(path)
         self.name = name or re.sub("[^A-Za-z0-9_-]+", "-", self.path.stem).strip("-_") or "onnx"
         self.mirror = mirror
-        check_count("onnx", "n_threads", n_threads)
-        self.n_threads = n_threads
         self._session = _open(self.path)
         pixels = self._only_input()
         self._input = pixels.name
         self._channels_last = _channels_last(pixels.shape)
         rows, columns = pixels.shape[1:3] if self._channels_last else pixels.shape[2:4]
         self.size = _sides(size, rows, columns)
-        fixed = pixels.shape[0] if isinstance(pixels.shape[0], int) else None
-        check_count("onnx", "batch", batch)
-        if fixed and batch not in (1, fixed):
-            raise ParameterError(f"{self.path} takes batches of {fixed} only; got batch={batch}.")
-        self._batch, self._rows = batch, fixed or batch  # images, and rows, of each run
+        self._rows = pixels.shape[0] if isinstance(pixels.shape[0], int) else 1  # of each run
         self._table = self._pixel_table(PIXEL_TYPES[pixels.type], mean, std)  # (3, 256)
         self._output, self._rank, self.width = self._choose_output(output)
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         features = np.empty((len(images), self.width), np.float32)
-        batches = list(row_ranges(len(images), self._batch))
-        parts = in_order(lambda rows: self._embed(images[rows]), batches, self.n_threads)
-        for rows, values in zip(batches, parts, strict=True):
-            features[rows] = values
+        for row, image in zip(features, images, strict=True):
+            resized = self._resize(image)
+            row[:] = self._values(resized)
+            if self.mirror:
+                np.maximum(row, self._values(resized[:, ::-1]), out=row)
         return features
-
-    def _embed(self, images: np.ndarray) -> np.ndarray:
-        resized = np.stack([self._resize(image) for image in images])
-        values = self._values(resized)
-        return np.maximum(values, self._values(resized[:, :, ::-1])) if self.mirror else values
 
     def _resize(self, image):
         from PIL import Image
@@ -103,19 +85,18 @@ class OnnxExtractor:
         rows, columns = self.size
         return np.asarray(Image.fromarray(image).resize((columns, rows), Image.Resampling.BICUBIC))
 
-    def _values(self, images):
-        values = self._run([self._output], images)[0][: len(images)]
+    def _values(self, image):
+        values = self._run([self._output], image)[0][0]
         if self._rank == 4:
-            return values.mean(axis=(1, 2) if self._channels_last else (2, 3), dtype=np.float64)
-        return values[:, 0] if self._rank == 3 else values
+            return values.mean(axis=(0, 1) if self._channels_last else (1, 2), dtype=np.float64)
+        return values[0] if self._rank == 3 else values
 
-    def _run(self, outputs, images):
-        """The model's outputs for a batch, padded with copies of its last image: every run has the same size."""
-        channels = [self._table[c][images[..., c]] for c in range(3)]
-        pixels = np.stack(channels, axis=-1 if self._channels_last else 1)
-        copies = [1] * (len(images) - 1) + [self._rows - len(images) + 1]
+    def _run(self, outputs, image):
+        """The model's outputs for a batch of copies of one image."""
+        channels = [self._table[c][image[..., c]] for c in range(3)]
+        pixels = np.stack(channels, axis=-1 if self._channels_last else 0)
         try:
-            return self._session.run(outputs, {self._input: np.repeat(pixels, copies, axis=0)})
+            return self._session.run(outputs, {self._input: np.repeat(pixels[None], self._rows, axis=0)})
         except Exception as error:  # ONNX Runtime's errors have no common class
             raise FileFormatError(
                 f"{self.path} failed on an image of {_times(self.size)} pixels: {_first_line(error)} "
@@ -171,11 +152,16 @@ class OnnxExtractor:
         names = [one.name for one in self._session.get_outputs()]
         if wanted is not None and wanted not in names:
             raise ParameterError(f"{self.path} has no output {wanted!r}; its outputs are {', '.join(names)}.")
-        values = dict(zip(names, self._run(names, np.zeros((1, *self.size, 3), np.uint8)), strict=True))
+        values = dict(zip(names, self._run(names, np.zeros((*self.size, 3), np.uint8)), strict=True))
         for rank in (2, 4, 3):
             for name in names if wanted is None else [wanted]:
                 value = values[name]
-                if _is_numbers(value) and value.ndim == rank and len(value) == self._rows:
+                if (
+                    isinstance(value, np.ndarray)
+                    and value.dtype.kind in "fiu"
+                    and value.ndim == rank
+                    and len(value) == self._rows
+                ):
                     channels = 1 if rank == 4 and not self._channels_last else -1
                     return name, rank, value.shape[channels]
         shapes = ", ".join(f"{name}: {getattr(value, 'shape', type(value).__name__)}" for name, value in values.items())
@@ -187,10 +173,7 @@ class OnnxExtractor:
 
 def _open(path: Path):
     """Open an ONNX Runtime session."""
-    try:
-        runtime = import_module("onnxruntime")
-    except ImportError as error:
-        raise MissingExtraError("onnx features need onnxruntime: pip install 'bitmosaic[deep]'") from error
+    runtime = import_extra("onnxruntime", "deep", "A view of an ONNX model")
     if not path.is_file():
         raise MissingFileError(f"There is no ONNX model at {path}. Check the path.")
     status = path.stat()
@@ -254,10 +237,6 @@ def _three(name: str, value, error_class: type[BitmosaicError]) -> np.ndarray:
     except (TypeError, ValueError):
         raise error_class(f"{name} must be one number or three, one per channel; got {value!r}.") from None
     return np.broadcast_to(numbers, 3)
-
-
-def _is_numbers(value) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "fiu"
 
 
 def _times(sides) -> str:

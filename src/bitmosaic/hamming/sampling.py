@@ -8,7 +8,7 @@ represented, and outliers are chosen only if they also represent others.
 import numpy as np
 
 from bitmosaic.errors import InvalidDataError, ParameterError
-from bitmosaic.hamming.codes import cluster_bit_sums, costs_with, hamming_distances, nearest_centers, pack
+from bitmosaic.hamming.codes import cluster_bit_sums, costs_with, hamming_distances, pack
 
 MUCH_WORK = 2e8  # rows × draws of a cluster above which only one candidate is drawn each time
 
@@ -74,8 +74,3 @@ def _spread(codes, rows, count, rng, n_threads):
 
 def _distances(codes, row, n_threads):
     return hamming_distances(codes, codes[[row]], None, n_threads)[:, 0].astype(np.float64)
-
-
-def coverage(codes, rows, n_threads=1):
-    """Mean distance in bits of a code to the nearest chosen row. Lower is better."""
-    return float(nearest_centers(codes, codes[np.asarray(rows)], None, n_threads)[1].mean())

@@ -80,7 +80,7 @@ class TarSource(ImageSource):
                     progress("finding images (MB)", megabytes(file.tell()), total)
 
                 report()
-                members = list_images(stream, stream is not file, report)
+                members = self._list(stream, stream is not file, report)
         except STREAM_ERRORS as error:
             raise FileFormatError(
                 f"{display_path(path)} is truncated or damaged: {error}. Download or copy the archive again."
@@ -93,6 +93,9 @@ class TarSource(ImageSource):
         member = self._members[position]
         return member.size, member.check
 
+    def _list(self, stream: Any, read_all: bool, report: Callable[[], None]) -> "dict[str, Member]":
+        return list_images(stream, read_all, report)
+
     def _decompressed(self, file: IO[bytes]) -> AbstractContextManager[Any]:
         return nullcontext(file)
 
@@ -104,11 +107,6 @@ class TarSource(ImageSource):
         except STREAM_ERRORS as error:
             raise FileFormatError(
                 f"{display_path(self.name)} changed while it was read: {error}. Run the same command again."
-            ) from error
-        except MemoryError as error:
-            raise FileFormatError(
-                f"Not enough memory to read a member of {display_path(self.name)}; members have up to "
-                f"{LARGEST_FILE // 2**20} MB. Extract the archive into a folder."
             ) from error
 
     def _contents(self, positions: Sequence[int], piece_size: int) -> Iterator[Piece]:

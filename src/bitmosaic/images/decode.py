@@ -225,27 +225,11 @@ def cause_of(error: Exception, content: bytes | None = None) -> str:
         return _cause_of_no_content(error)
     words = " ".join((str(error) or type(error).__name__).split())
     name = image_format(content[:HEAD_BYTES]) or "image"
-    if looks_cut(name, content) or re.search("truncat|end of|not enough|eof", words, re.IGNORECASE):
+    if re.search("truncat|end of|not enough|eof", words, re.IGNORECASE):
         return "truncated"
     if isinstance(error, UnidentifiedImageError):
         return f"damaged: the {name} header is invalid"
     return f"damaged: {words}"
-
-
-def looks_cut(format_name: str, content: bytes) -> bool:
-    """Whether a file that could not be decoded is truncated. Used only to word the cause."""
-    match format_name:
-        case "JPEG":
-            return b"\xff\xd9" not in content[-1024:]
-        case "PNG":
-            return b"IEND" not in content[-1024:]
-        case "GIF":
-            return not content.rstrip(b"\x00").endswith(b";")
-        case "WebP":
-            return int.from_bytes(content[4:8], "little") + 8 > len(content)
-        case "BMP":
-            return int.from_bytes(content[2:6], "little") > len(content)
-    return False
 
 
 def _cause_of_no_content(error: Exception) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bitmosaic.errors import ImageError, ParameterError
+from bitmosaic.errors import ImageError
 from bitmosaic.images.decode import cause_of, decode, quiet_pillow, shrink
 from bitmosaic.io.threads import available_threads, in_order
 
@@ -110,19 +110,10 @@ class ImageSource:
         skipped with its cause, or raises an ImageError if `strict`. The result does not depend on `n_threads`.
         Memory holds the batch and `n_threads` + 1 pieces of 64 images.
         """
-        if batch_size < 1:
-            raise ParameterError(f"batch_size must be at least 1; got {batch_size}.")
-        if not 0 <= start <= len(self):
-            raise ParameterError(f"start must be from 0 to {len(self)}, the number of images; got {start}.")
-        check_max_side(max_side)
-        return self._batches(batch_size, start, max_side, available_threads(n_threads), strict)
-
-    def _batches(
-        self, batch_size: int, start: int, max_side: int | None, n_threads: int, strict: bool
-    ) -> Iterator[Batch]:
         results: list[tuple[int, np.ndarray | Skipped]] = []
         positions = range(start, len(self))
-        with closing(self._decoded(positions, min(PIECE_SIZE, batch_size), max_side, n_threads, _unchanged)) as pieces:
+        piece_size, threads = min(PIECE_SIZE, batch_size), available_threads(n_threads)
+        with closing(self._decoded(positions, piece_size, max_side, threads, _unchanged)) as pieces:
             for piece in pieces:
                 if strict:
                     for _, result in piece:
@@ -189,9 +180,6 @@ class ImageSource:
         progress: Progress = quiet,
     ) -> Iterator[tuple[int, Result | Skipped]]:
         wanted = sorted({int(position) for position in positions})
-        check_max_side(max_side)
-        if wanted and not 0 <= wanted[0] <= wanted[-1] < len(self):
-            raise ParameterError(f"Positions go from 0 to {len(self) - 1}; got {wanted[0]} to {wanted[-1]}.")
         done = 0
         progress("reading images", 0, len(wanted))
         with closing(self._decoded(wanted, READ_SIZE, max_side, available_threads(), then)) as pieces:
@@ -253,11 +241,6 @@ def _batch(results: list[tuple[int, np.ndarray | Skipped]]) -> Batch:
         images=[image for _, image in good],
         skipped=[(i, result) for i, result in results if isinstance(result, Skipped)],
     )
-
-
-def check_max_side(max_side: int | None) -> None:
-    if max_side is not None and max_side < 1:
-        raise ParameterError(f"max_side must be at least 1, or None to keep every size; got {max_side}.")
 
 
 def image_error(skipped: Skipped, cure: str) -> ImageError:

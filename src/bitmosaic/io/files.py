@@ -18,29 +18,11 @@ from filelock import FileLock, Timeout
 from bitmosaic.errors import (
     BitmosaicError,
     BusyFolderError,
-    DataTypeError,
     InvalidDataError,
-    MissingFileError,
     UnwritableFileError,
 )
 
 # ---- Checks of paths that users pass
-
-
-def as_path(value: Any, what: str) -> Path:
-    """Convert to a Path. `what` names the path in error messages."""
-    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
-        raise DataTypeError(f"{what} must be a path, as a string or a pathlib.Path; got a {type(value).__name__}.")
-    try:
-        os.lstat(value)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        pass  # reported when the path is opened or created
-    except OSError as error:
-        raise MissingFileError(
-            f"{what} must be a path that the system accepts; got {str(value)!r:.100} ({error.strerror}). "
-            "Choose another path."
-        ) from error
-    return Path(value)
 
 
 def refuse_special(path: Any) -> None:
@@ -53,7 +35,7 @@ def refuse_special(path: Any) -> None:
 
 def check_output(path: Any, run_folder: Any = None, is_folder: bool = False) -> None:
     """Check the path of an output before any work is done. Outputs go outside the run folder."""
-    path = as_path(path, "The output path")
+    path = Path(path)
     if not is_folder:
         refuse_special(path)
     if run_folder is not None and _is_inside(path, run_folder):

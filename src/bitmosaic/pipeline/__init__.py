@@ -31,7 +31,6 @@ from bitmosaic.estimators.estimate import Estimate
 from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.images import Progress, quiet
 from bitmosaic.io.files import (
-    as_path,
     check_output,
     copy_whole,
     locked,
@@ -119,7 +118,7 @@ def cluster(
     Hand-made features ignore left and right: use `mirror=False` where these matter, as in text and digits.
     With the `client` of a Dask cluster, its workers extract, encode and cluster; they need access to `src` and `out`.
     """
-    folder = as_path(out, "A run folder")
+    folder = Path(out)
     folder = folder if client is None else folder.absolute()
     options = ExtractOptions(views, mirror, labels, max_side, n_threads, strict)
     job = Extraction.prepare(src, folder / "views", options, progress)
@@ -209,7 +208,7 @@ def plan(
 
 def find_views(path: Any) -> Path:
     """The views folder of a run folder; any other path as it is."""
-    where = Path(os.path.realpath(as_path(path, "Views")))  # Path.resolve fails where a link leads to itself
+    where = Path(os.path.realpath(path))  # Path.resolve fails where a link leads to itself
     return where / "views" if (where / "views" / RECIPE).is_file() else where
 
 
@@ -260,7 +259,7 @@ def predict(
     run = as_run(run)
     if out is None:
         return _predict(run, src, n_threads, strict, progress)
-    out = as_path(out, "A folder for predictions")
+    out = Path(out)
     if (out / "manifest.json").exists():
         raise InvalidDataError(f"Predictions go into a folder without a run or views; {out} has some. Choose another.")
     check_output(out, run.folder, is_folder=True)

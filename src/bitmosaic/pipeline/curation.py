@@ -50,8 +50,6 @@ def find_outliers(run: AnyRun, n: int = 100) -> Chosen:
 
     The score compares the distance of an image with the distances in its cluster; images above 2 are outliers.
     """
-    if n < 1:
-        raise ParameterError(f"n must be at least 1; got {n}.")
     clusters = Clusters(ImageFacts.of(as_run(run)))
     scores = clusters.outlier_scores
     rows = np.argsort(-scores, kind="stable")[:n]

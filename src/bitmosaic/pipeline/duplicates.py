@@ -180,7 +180,7 @@ def feature_pairs(
 
 
 WAYS = ("images", "features", "both")
-CACHE, OLD_CACHE = "perceptual_hashes", "fingerprints"  # cache files in the run folder; the latter by version 0.1.0
+CACHE = "perceptual_hashes"  # in the run folder
 MOST_GROUPS, MOST_COPIES = 200, 10  # on a sheet
 COMMON_SIDE = 512  # pixels; larger images are reduced to this size before their sharpness is measured
 AS_SHARP = 0.5  # of the largest sharpness; compression artifacts look like detail, so small differences do not count
@@ -267,12 +267,16 @@ class Finder:
 
     @cached_property
     def best_way(self) -> str:
-        return "images" if self.images.available or _stored(self.run) is not None else "features"
+        return (
+            "images"
+            if self.images.available or self.run.load_cached(CACHE, ("rows", "hashes")) is not None
+            else "features"
+        )
 
     @cached_property
     def hashes(self) -> tuple[np.ndarray, np.ndarray]:
         """The rows of readable images, ascending, and their perceptual hashes. They are stored in the run folder."""
-        stored = _stored(self.run)
+        stored = self.run.load_cached(CACHE, ("rows", "hashes"))
         if stored is None and not self.images.available:
             raise MissingFileError(
                 f"Perceptual hashes need the images; those of {self.run.folder} were not found. "
@@ -331,14 +335,6 @@ class Finder:
             self.progress,
         )
         return radius, [rows[group] for group in groups]
-
-
-def _stored(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
-    arrays = run.load_cached(CACHE, ("rows", "hashes")) or run.load_cached(OLD_CACHE, ("rows", "fingerprints"))
-    if arrays is None:
-        return None
-    rows, hashes = arrays
-    return rows, hashes
 
 
 # ---- the image to keep

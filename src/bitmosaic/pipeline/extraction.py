@@ -25,7 +25,6 @@ from bitmosaic.images import Batch, ImageSource, Progress, display_path, open_im
 from bitmosaic.images.hashes import CONTENT_HASH_BYTES, KnownImages, content_hashes
 from bitmosaic.io.files import (
     LOCK,
-    as_path,
     locked,
     remove,
     remove_unfinished,
@@ -248,7 +247,7 @@ class Extraction:
         # "pictures" and "fingerprint" are the words of version 0.1.0, whose recipes are compared with this one.
         recipe = {"source": source_name(source), "pictures": len(source), "fingerprint": source.signature}
         recipe |= options.recipe() | ({} if after is None else {"after": after})
-        return cls(source, options, as_path(out, "A views folder"), as_json(recipe))
+        return cls(source, options, Path(out), as_json(recipe))
 
     @property
     def work_folder(self) -> Path:

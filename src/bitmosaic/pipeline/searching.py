@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError, ParameterError
+from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
 from bitmosaic.estimators.binary_kmeans import as_bytes
 from bitmosaic.estimators.neighbor_index import NeighborIndex
-from bitmosaic.hamming.codes import hamming_distances
 from bitmosaic.hamming.search import nearest_codes
 from bitmosaic.images import ImageSource, Progress, display_path, quiet
 from bitmosaic.io.read import load_npy
-from bitmosaic.io.threads import available_threads, row_ranges
+from bitmosaic.io.threads import available_threads
 from bitmosaic.pipeline.extraction import encode_images
 from bitmosaic.run.clusters import Clusters, ImageFacts
 from bitmosaic.run.folder import AnyRun, Run, as_run
@@ -25,7 +24,6 @@ from bitmosaic.run.sheets import TILE, neighbors_sheet
 
 K = 20
 WORTH_AN_INDEX = 1000  # queries; for fewer, comparing all codes is faster than building an index
-QUERIES_AT_ONCE, ROWS_AT_ONCE = 64, 65_536
 MOST_ON_SHEET = 20  # queries
 _HEX = re.compile(rb"\s*((?:[0-9a-fA-F]{2})+)\s*")
 
@@ -107,10 +105,6 @@ def search(
     archive of images, which are encoded with the run's model; or codes: an array, a .npy file, or a text file with one
     code in hexadecimal digits per line.
     """
-    if k < 1:
-        raise ParameterError(f"k must be at least 1; got {k}.")
-    if radius is not None and radius < 0:
-        raise ParameterError(f"radius must be at least 0 bits; got {radius}.")
     run = as_run(run)
     run.require("tables")
     codes = run.column("codes")
@@ -121,8 +115,7 @@ def search(
         )
     threads = available_threads(n_threads)
     with_itself = k + any(row is not None for row in queries.rows)
-    find = _by_index if len(queries.codes) >= WORTH_AN_INDEX else _by_comparing
-    found = find(codes, queries.codes, with_itself, radius, threads)
+    found = _nearest(codes, queries.codes, with_itself, radius, threads)
     most = k if radius is None else None
     others = [slice(None) if row is None else near[1] != row for row, near in zip(queries.rows, found, strict=True)]
     distances = [near[0][kept][:most] for near, kept in zip(found, others, strict=True)]
@@ -130,25 +123,17 @@ def search(
     return Found(run, queries, distances, rows)
 
 
-def _by_index(codes, queries, k, radius, n_threads):
-    index = NeighborIndex(codes, n_threads)
-    found = index.kneighbors(queries, k) if radius is None else index.radius_neighbors(queries, radius)
+def _nearest(
+    codes: np.ndarray, queries: np.ndarray, k: int, radius: int | None, n_threads: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Distances and rows of the nearest codes of each query."""
+    if radius is not None:
+        found = NeighborIndex(codes, n_threads).radius_neighbors(queries, radius)
+    elif len(queries) < WORTH_AN_INDEX:
+        found = nearest_codes(codes, queries, k, n_threads)
+    else:
+        found = NeighborIndex(codes, n_threads).kneighbors(queries, k)
     return list(zip(*found, strict=True))
-
-
-def _by_comparing(codes, queries, k, radius, n_threads):
-    if radius is None:
-        return list(zip(*nearest_codes(codes, queries, k, n_threads), strict=True))
-    found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in queries]
-    for some in row_ranges(len(queries), QUERIES_AT_ONCE):
-        for piece in row_ranges(len(codes), ROWS_AT_ONCE):
-            distances = hamming_distances(codes[piece], queries[some], n_threads=n_threads)  # (rows, queries)
-            for i in range(some.start, some.stop):
-                rows = np.flatnonzero(distances[:, i - some.start] <= radius)
-                found[i].append((distances[rows, i - some.start], rows + piece.start))
-    whole = [[np.concatenate(parts) for parts in zip(*pieces, strict=True)] for pieces in found]
-    orders = [np.argsort(distances, kind="stable") for distances, _ in whole]
-    return [(distances[order], rows[order]) for (distances, rows), order in zip(whole, orders, strict=True)]
 
 
 # ---- queries

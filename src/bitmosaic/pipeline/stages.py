@@ -17,7 +17,7 @@ from bitmosaic.errors import FileFormatError, InvalidDataError, MissingFileError
 from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.images import Progress, display_path, folder_name
-from bitmosaic.io.files import as_path, remove, whole_file, writing
+from bitmosaic.io.files import remove, whole_file, writing
 from bitmosaic.io.read import load_npy
 from bitmosaic.io.threads import available_threads
 from bitmosaic.run.folder import CHECKPOINT, MODEL, Run
@@ -161,7 +161,7 @@ def true_labels(run: Run, labels: Any) -> np.ndarray:
         return np.array(names)
     if not isinstance(labels, str | bytes | os.PathLike):
         return _for_each_row(as_labels(labels), run, "the array")
-    path = as_path(labels, "A file of labels")
+    path = Path(os.fsdecode(labels))
     if not path.is_file():
         raise MissingFileError(f"Labels must be 'folder', a .csv or a .npy file; there is no file {path}.")
     try:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from bitmosaic.errors import FileFormatError
 from bitmosaic.estimators.metrics import clustering_scores
 from bitmosaic.hamming.codes import cluster_bit_sums, hamming_distances, pack
 from bitmosaic.hamming.search import outlier_scores
@@ -51,11 +50,6 @@ class ImageFacts:
         codes = np.ascontiguousarray(run.column("codes"))
         for name in ("labels", "distances"):
             run.column(name)  # raises at once if the column does not fit the run
-        if run.views.n_rows != len(codes):
-            raise FileFormatError(
-                f"{run.views_folder} has {run.views.n_rows} rows, expected {len(codes)} (one per image of the run). "
-                "Copy the run again from where it was made."
-            )
         return cls(run, codes, None if equal else weights / weights.mean(), paths, names, class_of)
 
     def __len__(self) -> int:

@@ -56,7 +56,6 @@ from bitmosaic.errors import FileFormatError, InvalidDataError
 from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.io.files import (
     LOCK,
-    as_path,
     finish_publishing,
     is_announced,
     is_unfinished,
@@ -137,7 +136,7 @@ class Run:
     """
 
     def __init__(self, folder: Any, of: "Run | None" = None):
-        self.folder = as_path(folder, "A run folder")
+        self.folder = Path(folder)
         finish_publishing(self.folder, self.folder / REFIT, RENEWED)
         self.manifest = Manifest.read(self.folder)
         self.of = of
@@ -150,7 +149,7 @@ class Run:
 
         The folder is locked inside the block. Temporary files of killed processes are removed.
         """
-        folder = as_path(folder, "A run folder")
+        folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise InvalidDataError(f"A run is a folder; {folder} is a file. Choose another name.")
         with locked(folder):
@@ -270,13 +269,7 @@ class Run:
     @property
     def unlearned(self) -> list[Addition]:
         """The additions since the last fit. The tables of the run do not include them."""
-        absorbed = self.manifest.absorbed
-        if absorbed > len(self.additions):
-            raise FileFormatError(
-                f"{self.folder} has {len(self.additions)} additions, expected at least the {absorbed} of its last fit. "
-                f"{_AGAIN}"
-            )
-        return self.additions[absorbed:]
+        return self.additions[self.manifest.absorbed :]
 
     @property
     def n_fitted(self) -> int:
@@ -394,13 +387,8 @@ def read_additions(run_folder: Path) -> list[Addition]:
         return []
     found = (entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
     names = sorted(found, key=lambda name: (len(name), name))
-    expected = [addition_name(number) for number in range(1, len(names) + 1)]
-    if names != expected:
-        strange = next((name for name in names if name not in expected), names[-1])
-        raise FileFormatError(
-            f"{folder} may hold only additions, numbered from {addition_name(1)} on without gaps; "
-            f"got {strange!a}. {_AGAIN}"
-        )
+    if names != [addition_name(number) for number in range(1, len(names) + 1)]:
+        raise FileFormatError(f"{folder} holds additions numbered from {addition_name(1)} on, without gaps. {_AGAIN}")
     return [Addition(folder / name, AdditionManifest.read(folder / name)) for name in names]
 
 

@@ -24,11 +24,6 @@ from bitmosaic.io.read import load_npy, open_npy, read_json
 from bitmosaic.views.views import Views
 
 MANIFEST, LABELS, PATHS, DIGESTS = "manifest.json", "labels.npy", "paths.jsonl", "digests.npy"
-CONTENT_HASH_BYTES = 16  # the same as in bitmosaic.images.hashes
-_AGAIN = (  # the folder may be inside a run
-    "Copy it again from where it was made; if there is no copy, create the views, or the run they belong to, again in "
-    "another folder."
-)
 RECIPE = "extraction.json"
 FORMAT, VERSION = "bitmosaic-views", 1
 _PLAIN_NAME = re.compile(r"[\w-](?:[\w .-]*[\w-])?")  # no separators, no leading dot, no trailing dot or space
@@ -60,10 +55,9 @@ def read_folder(folder: Path, bare: bool = False) -> Views:
     if (folder / MANIFEST).exists():
         return _read_listed(folder, _read_manifest(folder / MANIFEST), bare)
     if (folder / RECIPE).exists():  # an extraction always writes a manifest
-        raise FileFormatError(f"Extracted views have a manifest.json; {folder} has lost it. {_AGAIN}")
+        raise FileFormatError(f"Extracted views have a manifest.json; {folder} has lost it. Copy the folder again.")
     files = sorted(file for file in folder.glob("*.npy") if not file.name.startswith("."))
     views = [file for file in files if file.name not in (LABELS, DIGESTS)]
-    views = views or [file for file in files if file.name == DIGESTS]  # alone, it is a view
     if not views:
         raise FileFormatError(f"A views folder holds one .npy file per view; {folder} holds none. Check the path.")
     labels = load_npy(folder / LABELS) if not bare and (folder / LABELS).exists() else None
@@ -99,46 +93,23 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _read_listed(folder: Path, manifest: dict[str, Any], bare: bool) -> Views:
-    arrays = []
-    for entry in manifest["views"]:
-        array = open_matrix(folder / entry["file"])
-        listed = [entry.get("shape"), entry.get("dtype"), manifest.get("n_rows")]
-        if listed != [list(array.shape), array.dtype.str, array.shape[0]]:
-            raise FileFormatError(
-                f"{folder / entry['file']} must match the manifest, which lists {entry.get('shape')} "
-                f"{entry.get('dtype')} of {manifest.get('n_rows')} rows; it is {list(array.shape)} "
-                f"{array.dtype.str}. Extract the views again."
-            )
-        arrays.append(array)
+    arrays = tuple(open_matrix(folder / entry["file"]) for entry in manifest["views"])
     labels = load_npy(folder / LABELS) if not bare and manifest.get("labels") else None
     paths = _read_paths(folder / PATHS) if not bare and manifest.get("paths") else None
-    return Views(tuple(entry.get("name") for entry in manifest["views"]), tuple(arrays), labels, paths)
+    return Views(tuple(entry["name"] for entry in manifest["views"]), arrays, labels, paths)
 
 
 def read_content_hashes(folder: Path) -> np.ndarray | None:
     """The content hash of each image of a views folder, (n, 16) uint8 as a memory map. None if it has none."""
-    if not (folder / MANIFEST).exists():
+    if not (folder / MANIFEST).exists() or not _read_manifest(folder / MANIFEST).get("digests"):
         return None
-    manifest, path = _read_manifest(folder / MANIFEST), folder / DIGESTS
-    if not manifest.get("digests", path.exists() and (folder / RECIPE).exists()):  # early manifests lack the key
-        return None
-    if not path.exists():
-        raise FileFormatError(f"{path} must be there because manifest.json lists it; it is missing. {_AGAIN}")
-    hashes, shape = open_npy(path), (manifest.get("n_rows"), CONTENT_HASH_BYTES)
-    if hashes.dtype != np.uint8 or hashes.shape != shape:
-        raise FileFormatError(
-            f"{path} must hold uint8 of shape {shape}; it holds {hashes.dtype} of shape {hashes.shape}. {_AGAIN}"
-        )
-    return hashes
+    return open_npy(folder / DIGESTS)
 
 
 def _read_paths(path: Path) -> tuple[str, ...]:
     try:
         with path.open("rb") as file:
-            paths = tuple(map(json.loads, file))
-        if all(isinstance(item, str) for item in paths):
-            return paths
-        raise ValueError("some lines hold other values")
+            return tuple(map(json.loads, file))
     except (ValueError, OSError) as error:
         raise FileFormatError(f"{path} must hold one JSON string per line ({error}). Write it again.") from error
 

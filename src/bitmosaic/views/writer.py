@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bitmosaic.errors import FileFormatError, InvalidDataError, ViewMismatchError
+from bitmosaic.errors import FileFormatError, InvalidDataError
 from bitmosaic.io.files import make_folder, whole_files
-from bitmosaic.views.folder import CONTENT_HASH_BYTES, DIGESTS, FORMAT, LABELS, MANIFEST, PATHS, VERSION, is_plain_name
+from bitmosaic.views.folder import DIGESTS, FORMAT, LABELS, MANIFEST, PATHS, VERSION, is_plain_name
 from bitmosaic.views.open import as_views
 from bitmosaic.views.views import Rows, Views
 
@@ -48,11 +48,6 @@ def write_views(
     if paths is not None:
         views = replace(views, paths=tuple(paths))
     _check_file_names(views.names)
-    if digests is not None and (digests.dtype != np.uint8 or digests.shape != (views.n_rows, CONTENT_HASH_BYTES)):
-        raise ViewMismatchError(
-            f"Content hashes must be uint8 of shape {(views.n_rows, CONTENT_HASH_BYTES)}, one per row of the views; "
-            f"got {digests.dtype} of shape {digests.shape}."
-        )
     done, total = 0, sum(prod(array.shape) * array.dtype.itemsize for array in views.arrays)
 
     def wrote(n_bytes: int) -> None:

@@ -100,7 +100,7 @@ def test_labels_are_the_same_when_a_worker_dies_in_each_phase(cluster_to_kill, l
         assert_same_fit(HSIC(**SMALL).fit(as_dask(FAINT)), local)
 
 
-def test_the_error_of_dead_workers_has_the_rows(cluster_to_kill, tmp_path):
+def test_the_error_of_dead_workers_says_what_to_do(cluster_to_kill, tmp_path):
     def allow(number, dask_scheduler):
         dask_scheduler.allowed_failures = number
 
@@ -108,7 +108,7 @@ def test_the_error_of_dead_workers_has_the_rows(cluster_to_kill, tmp_path):
         client.run_on_scheduler(allow, 0)
         with (
             deaths(client, tmp_path, all=1),
-            pytest.raises(ClusterError, match="workers died while computing the block of rows ") as e,
+            pytest.raises(ClusterError, match="workers died while computing a block of the views") as e,
         ):
             HSIC(**SMALL).fit(as_dask(FAINT))
         assert "Make the chunks of the arrays smaller" in str(e.value)

@@ -112,19 +112,6 @@ def test_moved_images_are_found_by_source(run, images, tmp_path):
     assert find_duplicates(run, source=tmp_path / "moved") == expected
 
 
-def test_hashes_that_version_0_1_0_stored_are_used(run, images):
-    expected = find_duplicates(run)
-    stored = run.folder / "perceptual_hashes.npz"
-    with np.load(stored) as arrays:
-        renamed = {"fingerprints" if name == "hashes" else name: arrays[name] for name in arrays}
-    np.savez(run.folder / "fingerprints.npz", **renamed)
-    stored.unlink()
-    shutil.rmtree(images)
-    found = find_duplicates(run)
-    assert found.way == "images"
-    assert sorted(map(sorted, names(found))) == sorted(map(sorted, names(expected)))  # in any order
-
-
 def test_a_missing_image_is_not_the_one_to_keep(run, images):
     find_duplicates(run)
     (images / "large.png").unlink()

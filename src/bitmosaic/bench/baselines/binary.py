@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from bitmosaic.bench.baselines.base import Baseline, concatenated, integer_seed
-from bitmosaic.errors import ParameterError
 from bitmosaic.estimators.binary_kmeans import BinaryKMeans
 from bitmosaic.hamming.codes import pack
 from bitmosaic.io.threads import available_threads, in_order, row_ranges
@@ -33,8 +32,6 @@ class BinaryBaseline(Baseline):
     n_bits: int = 128
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        if self.n_bits < 8 or self.n_bits % 8:
-            raise ParameterError(f"n_bits must be a positive multiple of 8, such as 128; got {self.n_bits}.")
         self.codes_, labels, centers, Ps = self.learn(views, rng)
         projection = sum(P.nbytes for P in Ps)
         self.sizes_ = {"data": self.codes_.nbytes, "centroids": centers.nbytes, "projection": projection}

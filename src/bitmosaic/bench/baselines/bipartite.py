@@ -12,7 +12,6 @@ from scipy.sparse import csr_array, hstack, vstack
 from scipy.sparse.csgraph import connected_components
 
 from bitmosaic.bench.baselines.base import Baseline, concatenated, onto_simplex
-from bitmosaic.errors import ParameterError
 from bitmosaic.io.threads import row_ranges
 from bitmosaic.solver.embedding import squared_distances, squares
 from bitmosaic.solver.start import kmeans, lloyd
@@ -24,12 +23,7 @@ BLOCK = 4096  # rows at a time
 
 def landmark_count(asked: int, n_rows: int, n_clusters: int) -> int:
     """The requested number, at most half the rows: a landmark near only one row is useless for the others."""
-    if asked < n_clusters:
-        raise ParameterError(
-            f"There must be at least as many landmarks as clusters; got {asked} for {n_clusters} clusters. "
-            "Increase n_landmarks."
-        )
-    return min(asked, max(n_rows // 2, n_clusters))
+    return max(min(asked, n_rows // 2), n_clusters)
 
 
 def landmarks(X: np.ndarray, count: int, rng: np.random.Generator, max_iter: int) -> np.ndarray:

@@ -10,7 +10,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bitmosaic.bench.baselines.base import Baseline, concatenated, integer_seed
 from bitmosaic.bench.baselines.single_view import lloyd
-from bitmosaic.errors import ParameterError
 from bitmosaic.io.threads import row_ranges
 from bitmosaic.solver.embedding import squared_distances, squares
 from bitmosaic.solver.start import kmeans, seedings
@@ -310,11 +309,9 @@ class OMVC(Baseline):
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         n, k = len(views[0]), self.n_clusters
-        if self.chunk_size < k:
-            raise ParameterError(f"chunk_size must be at least n_clusters={k}; got {self.chunk_size}. Increase it.")
         views = [unit_total(X) for X in views]
         order = rng.permutation(n)
-        chunks = [order[rows] for rows in row_ranges(n, self.chunk_size)]
+        chunks = [order[rows] for rows in row_ranges(n, max(self.chunk_size, k))]
         U, _ = start([X[chunks[0]] for X in views], k, rng)
         bases = [Basis(u, self.alpha, self.beta / X.size) for u, X in zip(U, views, strict=True)]
         V, V_star = np.empty((len(views), n, k), np.float32), np.empty((n, k), np.float32)

@@ -14,23 +14,12 @@ from scipy.sparse.linalg import eigsh
 
 from bitmosaic.bench.baselines.base import Baseline, onto_simplex
 from bitmosaic.bench.baselines.bipartite import embedded_clusters
-from bitmosaic.errors import ParameterError
 from bitmosaic.io.threads import row_ranges
 from bitmosaic.solver.embedding import squared_distances, squares
 
 BLOCK = 512  # rows whose distances to all others are in memory at a time
 DENSE, DENSE_SHARE = 200, 4  # a dense solver for fewer rows than this, or fewer rows per eigenvector; else Lanczos
 BASIS, TOLERANCE = 40, 1e-8  # of Lanczos: least number of vectors; residual relative to the largest eigenvalue
-
-
-def checked_neighbors(n_neighbors: int, n_rows: int) -> int:
-    """Check that each row has at least n_neighbors + 1 other rows."""
-    if not 1 <= n_neighbors <= n_rows - 2:
-        raise ParameterError(
-            f"n_neighbors must be between 1 and the number of rows - 2; got {n_neighbors} for {n_rows} rows. "
-            "Use fewer neighbors or more rows."
-        )
-    return n_neighbors
 
 
 def distance_blocks(X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
@@ -154,7 +143,7 @@ class AMGL(Baseline):
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         n = len(views[0])
-        k = checked_neighbors(min(self.n_neighbors, max(n // (2 * self.n_clusters), 1)), n)
+        k = min(self.n_neighbors, max(n // (2 * self.n_clusters), 1), n - 2)
         L = [normalized_laplacian(neighbor_graph(X, k)) for X in views]
         F, self.objective_ = common_embedding(L, self.n_clusters, rng)
         return embedded_clusters(F, self.n_clusters, rng)
@@ -210,7 +199,7 @@ class MLAN(Baseline):
     n_candidates: int = 100
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        k, c = checked_neighbors(self.n_neighbors, len(views[0])), self.n_clusters
+        k, c = min(self.n_neighbors, len(views[0]) - 2), self.n_clusters
         near = candidates(views, max(self.n_candidates, k + 1))
         S, alpha = first_rows(near, k)
         while near.parts(S)[0] > c and 2 * k < near.least:

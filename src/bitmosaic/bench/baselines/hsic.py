@@ -29,7 +29,6 @@ class HSIC(Baseline):
     changes: ClassVar[dict[str, Any]] = {}
 
     def fit_predict(self, views: Any) -> np.ndarray:
-        self.check_numbers()
         model = self.estimator().set_params(
             n_bits=self.n_bits, n_threads=self.n_threads, random_state=self.random_state
         )

@@ -1,7 +1,6 @@
 """Baselines on all views side by side: k-means, k-medoids, approximate kernel k-means, Nyström."""
 
 from dataclasses import dataclass
-from types import ModuleType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -13,7 +12,7 @@ from sklearn.kernel_approximation import Nystroem
 
 from bitmosaic.bench.baselines.base import Baseline, concatenated, integer_seed
 from bitmosaic.bench.baselines.bipartite import BLOCK, embedded_clusters, singular_vectors, unit_rows
-from bitmosaic.errors import MissingExtraError, ParameterError
+from bitmosaic.errors import import_extra
 from bitmosaic.io.threads import row_ranges
 from bitmosaic.solver.embedding import squared_distances, squares
 
@@ -50,16 +49,9 @@ def chosen_width(gamma: float | None, X: np.ndarray, rng: np.random.Generator) -
     return mean_width(X, rng) if gamma is None else gamma
 
 
-def sample_size(n_rows: int, n_sample: int, n_clusters: int) -> int:
-    """The number of sampled rows: n_sample, or all rows if there are fewer."""
-    if n_sample < n_clusters:
-        raise ParameterError(f"n_sample must be at least n_clusters={n_clusters}; got {n_sample}. Increase it.")
-    return min(n_sample, n_rows)
-
-
 def draw_rows(n_rows: int, n_sample: int, n_clusters: int, rng: np.random.Generator) -> np.ndarray:
-    """Sorted positions of the sampled rows."""
-    return np.sort(rng.choice(n_rows, sample_size(n_rows, n_sample, n_clusters), replace=False))
+    """Sorted positions of the sampled rows, at least one per cluster."""
+    return np.sort(rng.choice(n_rows, min(max(n_sample, n_clusters), n_rows), replace=False))
 
 
 # ---- k-means, the reference method, from random rows and from k-means++.
@@ -129,7 +121,7 @@ class KMedoids(Baseline):
     n_sample: int = 5000
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        package = import_kmedoids()
+        package = import_extra("kmedoids", "bench", "k-medoids")
         X = concatenated(views)
         sampled = draw_rows(len(X), self.n_sample, self.n_clusters, rng)
         found = package.fasterpam(
@@ -150,14 +142,6 @@ def distances(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
     """‖x - y‖ of all pairs of rows."""
     D = squared_distances(X, Y)
     return np.sqrt(D, out=D)
-
-
-def import_kmedoids() -> ModuleType:
-    try:
-        import kmedoids
-    except ImportError:
-        raise MissingExtraError("k-medoids needs kmedoids: pip install 'bitmosaic[bench]'") from None
-    return kmedoids
 
 
 # ---- Approximate kernel k-means: similarities to m sampled rows -> kernel k-means with centers in their span.
@@ -286,7 +270,7 @@ class NystroemFeatures(Baseline):
 
     def cluster(self, views: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         X = concatenated(views)
-        n_components = sample_size(len(X), self.n_sample, self.n_clusters)
+        n_components = min(max(self.n_sample, self.n_clusters), len(X))
         gamma = chosen_width(self.gamma, X, rng)
         features = Nystroem(kernel="rbf", gamma=gamma, n_components=n_components, random_state=integer_seed(rng))
         model = lloyd(features.fit_transform(X), self.n_clusters, rng, "k-means++")

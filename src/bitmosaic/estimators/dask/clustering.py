@@ -183,7 +183,7 @@ class ClusterBlocks(Blocks):
         edges = np.cumsum([0, *map(len, wheres)])
         own = [[column[a:b] for column in columns] for a, b in pairwise(edges)]
         column, sums = parts.split_sums(step_name(work), self._outs(work, list(zip(wheres, own, strict=True))))
-        rows = [part for part in parts.gathered(column.futures, range(len(parts))) if part is not None]
+        rows = [part for part in parts.result(column.futures) if part is not None]
         return np.concatenate(rows) if rows else None, sums
 
     def add_up(self, work):

@@ -49,8 +49,7 @@ class ClusterData:
     def persist_rows(self):
         """Compute the rows and keep them on the workers, all views of a part together. Dask may spill them to disk."""
         outs = map_parts(self, "hold", held)
-        everyone = range(len(self.parts))
-        self.parts.gathered(self.parts.client.map(len, outs, pure=False, key=key_prefix("held")), everyone)
+        self.parts.result(self.parts.client.map(len, outs, pure=False, key=key_prefix("held")))
         self.held = Column(self.parts, outs, self.parts.workers(outs))
         return self
 
@@ -58,7 +57,7 @@ class ClusterData:
         """Fetch the rows at some sorted positions to this machine, as views that are indexed by row number."""
         wheres = self.parts.positions(positions)
         some = [number for number, where in enumerate(wheres) if len(where)]
-        found = self.parts.gathered(map_parts(self, "rows", rows_of_part, None, wheres, only=some), some)
+        found = self.parts.result(map_parts(self, "rows", rows_of_part, None, wheres, only=some))
         rows, n_rows = self.parts.row_numbers(positions), int(self.parts.row_numbers(self.n_rows - 1)) + 1
         values = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return Views(self.names, tuple(TakenRows(rows, X, n_rows) for X in values))
@@ -67,7 +66,7 @@ class ClusterData:
         """Return the facts of every view. Mean and variance are computed from every k-th row."""
         some = np.arange(0, self.n_rows, -(-self.n_rows // FEW_ROWS))
         facts = LocalData(self.fetch_rows(some)).scan(self.parts.row_numbers(some), n_threads, scaling)
-        parts = self.parts.gathered(map_parts(self, "presence", presence_of_part, None), range(len(self.parts)))
+        parts = self.parts.result(map_parts(self, "presence", presence_of_part, None))
         present = np.ones((len(self.names), self.n_rows), bool)
         for part, bounds in zip(parts, pairwise(self.parts.bounds), strict=True):
             if part is not None:
@@ -94,7 +93,7 @@ def column_as_dask(column, dtype, chunks):
     parts = column.parts
     arrays = parts.map("outcome", labels_or_codes, None, column)
     sizes = [tuple(np.diff(parts.bounds).tolist()), *([(column.width,)] if column.width else [])]
-    parts.gathered(parts.client.map(len, arrays, pure=False, key=key_prefix("outcome-there")), range(len(parts)))
+    parts.result(parts.client.map(len, arrays, pure=False, key=key_prefix("outcome-there")))
     array = as_array(arrays, tuple(sizes), dtype).rechunk({0: chunks})
     array = parts.client.persist(array.map_blocks(identity, dtype=dtype, meta=array._meta, name=new_name(RESULT)))
     wait(array)

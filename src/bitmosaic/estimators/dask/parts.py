@@ -99,12 +99,11 @@ class Parts:
 
         The list of futures is emptied, so that workers can release merged results.
         """
-        keys = {future.key: number for number, future in enumerate(futures)}
         if workers:
             groups = list(by_worker(futures, workers).values())
             futures.clear()
         else:
-            groups = self.merged_per_worker(step, merge, futures, keys)
+            groups = self.merged_per_worker(step, merge, futures)
         while True:
             branches = [
                 (number, group[i : i + BRANCHES])
@@ -114,14 +113,14 @@ class Parts:
             wide = zip_longest(*(branch for _, branch in branches))
             merged = self.client.map(merge, *wide, pure=False, key=key_prefix(step), priority=FIRST)
             if len(merged) == 1:
-                return self.result(merged[0], keys)
+                return self.result(merged[0])
             groups = [[] for _ in groups]
             for (number, _), future in zip(branches, merged, strict=True):
                 groups[number].append(future)
             if all(len(group) == 1 for group in groups):
                 groups = [[group[0] for group in groups]]
 
-    def merged_per_worker(self, step, merge, futures, keys):
+    def merged_per_worker(self, step, merge, futures):
         """Merge results per worker as they finish; returns lists of futures, one list per worker.
 
         At most BRANCHES results of a worker wait to be merged.
@@ -134,7 +133,7 @@ class Parts:
         for batch in finished.batches():
             for future, worker in zip(batch, self.workers(batch), strict=True):
                 if future.status == "error":
-                    self.result(future, keys)
+                    self.result(future)
                 group = waiting.setdefault(worker, [])
                 group.append(future)
                 if len(group) == BRANCHES:
@@ -143,48 +142,22 @@ class Parts:
                     waiting[worker] = [merged]
         return list(waiting.values())
 
-    def gathered(self, futures, numbers):
-        """Wait for futures of the parts with these numbers, and return their results."""
-        keys = {future.key: number for future, number in zip(futures, numbers, strict=True)}
-        return self.result(futures, keys) if futures else []
-
-    def result(self, wanted, keys):
-        """Return the results of futures; `keys` maps the keys of the computed parts to their numbers."""
+    def result(self, wanted):
+        """Return the results of one or several futures."""
         try:
             return self.client.gather(wanted)
+        except BitmosaicError:
+            raise
         except Exception as error:
-            if isinstance(error, BitmosaicError):
-                raise
-            raise self.user_error(error, wanted, keys) from error
-
-    def user_error(self, error, wanted, keys):
-        """Return the error for the user, with the rows of the part that failed."""
-        rows = self.failed_rows(wanted, keys)
-        name = type(error).__name__
-        if name == "KilledWorker":
-            return ClusterError(
-                f"Several workers died while computing {rows}, probably for lack of memory. "
-                "Make the chunks of the arrays smaller, or give the workers more memory."
-            )
-        if name in LOST:
-            return connection_lost(error)
-        return ClusterError(
-            f"A block of the views could not be computed; {rows} raised {name}: {error}. "
-            "Fix that block, or remove its rows."
-        )
-
-    def failed_rows(self, wanted, keys):
-        """Return a text with the rows of the part whose computation failed."""
-        wanted = wanted if isinstance(wanted, list) else [wanted]
-        failed = [future.key for future in wanted if future.status == "error"]
-        try:
-            key = self.client.run_on_scheduler(failed_key, failed=failed, keys=set(keys))
-        except Exception:  # the scheduler is gone, or does not allow run_on_scheduler
-            key = None
-        if key not in keys:
-            return "some rows"
-        start, stop = self.bounds[keys[key] : keys[key] + 2]
-        return f"the block of rows {self.row_numbers(start):,} to {self.row_numbers(stop - 1):,}"
+            name = type(error).__name__
+            if name in LOST:
+                raise connection_lost(error) from error
+            if name == "KilledWorker":
+                raise ClusterError(
+                    "Several workers died while computing a block of the views, probably for lack of memory. "
+                    "Make the chunks of the arrays smaller, or give the workers more memory."
+                ) from error
+            raise ClusterError(f"A block of the views could not be computed; it raised {name}: {error}.") from error
 
     def row_numbers(self, positions):
         """Return the row numbers in the user's data of some positions."""
@@ -219,7 +192,7 @@ class Parts:
         numbers = [number for number, where in enumerate(wheres) if len(where)]
         chosen = [column.futures[number] for number in numbers], [wheres[number] for number in numbers]
         futures = self.client.map(take, *chosen, pure=False, key=key_prefix("take"))
-        return np.concatenate(self.gathered(futures, numbers))
+        return np.concatenate(self.result(futures))
 
 
 def by_worker(futures, workers):
@@ -258,18 +231,3 @@ def merge(*pairs):
         if pair is not None:
             total.merge(pair[1])
     return None, total
-
-
-def failed_key(dask_scheduler, failed, keys):
-    """On the scheduler: return the one of `keys` whose task, or one of its inputs, caused the failure."""
-    for key in failed:
-        task = dask_scheduler.tasks.get(key)
-        queue = [] if task is None or task.exception_blame is None else [task.exception_blame]
-        seen = set(queue)
-        while queue:
-            task = queue.pop()
-            if task.key in keys:
-                return task.key
-            queue += task.dependents - seen
-            seen |= task.dependents
-    return None

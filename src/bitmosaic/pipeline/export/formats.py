@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bitmosaic import __version__
-from bitmosaic.errors import MissingExtraError
+from bitmosaic.errors import import_extra
 from bitmosaic.images import Progress, display_path, quiet
 from bitmosaic.images.decode import quiet_pillow, size_of
 from bitmosaic.io.files import result_file
@@ -147,10 +147,7 @@ def _save(clusters: Clusters, path: Path, array: np.ndarray) -> Exported:
 
 def export_faiss(clusters: Clusters, path: Path, _: Any, progress: Progress) -> Exported:
     """An IndexBinaryFlat: exact search by Hamming distance, with equal weights for all bits."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise MissingExtraError("Writing a faiss index needs faiss: pip install 'bitmosaic[bench]'") from error
+    faiss = import_extra("faiss", "bench", "A faiss index")
     codes = clusters.facts.codes
     index = faiss.IndexBinaryFlat(8 * codes.shape[1])
     for first in range(0, len(codes), ROWS_AT_ONCE):

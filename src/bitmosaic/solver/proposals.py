@@ -44,11 +44,15 @@ LEAST_BITS, MOST_BITS = 0.01, 0.99  # bounds, so that odds stay finite
 LANDMARKS, ROWS_PER_LANDMARK, NEAREST = 1000, 4, 5
 LANDMARK_ROWS, LANDMARK_ITER = 6, 8  # rows per landmark, and iterations, of the k-means that finds landmarks
 GRAPHS = 3  # at least, of all views together: graphs of different landmarks vary, and less so side by side
+REPEATS, REPEATS_PER_DRAW = (
+    3,
+    2,
+)  # proposals that differ in their landmarks only: with one draw of anchors, with several
 FEW_CLUSTERS = 128  # up to this number, graphs and the consensus of all proposals are affordable
 OWN_INIT = 2  # initializations of the clusters of single views
 LEAST_ITER, KMEANS_WORK = 3, 20_000_000  # iterations of k-means; rows × clusters × iterations
 POWERS = (0, 2)  # of the odds of a view, in its weight in a proposal
-CONFIDENCE = 1.5  # power of the odds of a proposal, in its weight in the consensus
+CONFIDENCE = 1.5  # power of the odds of proposals, in their weight in the consensus
 ROTATION_ROWS, ROTATION_ITER = 6000, 20
 
 
@@ -66,7 +70,7 @@ class Sample:
 @dataclass(frozen=True)
 class Proposals:
     labels: list[np.ndarray]  # (n,) each
-    odds: list[float]  # J / (1 - J) of each
+    weights: list[float]  # of each in the consensus
     own: np.ndarray  # (m,) bits that each view has about its own clusters
 
 
@@ -80,19 +84,24 @@ class Fused:
     view_weights: np.ndarray  # (m,), sum 1
 
 
-def proposals_start(draws, rows, o, rng, guide=None):
+def proposals_start(draws, n_draws, rows, o, rng, guide=None):
     """The fused space and the first labels of some rows, given by their positions in the blocks.
 
-    `draws` are pairs (blocks, consensus), one for each draw of anchors; the space belongs to the first draw. Where a
-    `guide` knows a label, it is the first label.
+    `draws` are `n_draws` pairs (blocks, consensus), one for each draw of anchors; the space belongs to the first draw.
+    Where a `guide` knows a label, it is the first label.
     """
-    hints, n_init = kmeans_hints(guide, rows), max(1, o.n_init // 3)
+    hints, n_init = kmeans_hints(guide, rows), max(1, o.n_init // 2)
+    few = o.n_clusters <= FEW_CLUSTERS
+    propose = (
+        partial(propose_by_graphs, repeats=REPEATS if n_draws == 1 else REPEATS_PER_DRAW) if few else propose_by_means
+    )
     proposals: list[Proposals] = []
     for blocks, consensus in draws:
         sample, scales = start_sample(blocks, rows, consensus)
         if not proposals:
             first = sample, consensus.whiteners, scales
-        proposals.append(propose(sample, o.n_clusters, n_init, rng, blocks.n_threads, hints))
+        held_out = HeldOut(sample.white, rng, blocks.n_threads)
+        proposals.append(propose(sample, held_out, o.n_clusters, n_init, rng, blocks.n_threads, hints))
     labels = agree(proposals, o.n_clusters, o.n_init, rng, blocks.n_threads, hints)
     if guide is not None:
         labels = np.where(guide.known[rows] >= 0, guide.known[rows], labels)
@@ -104,7 +113,9 @@ def proposals_bytes(n_rows, columns, n_anchors, n_clusters, n_threads):
     """Upper bound on the memory of :func:`proposals_start` for views with these numbers of columns."""
     m, plain, white = len(columns), sum(columns), len(columns) * min(n_anchors, WHITENED)
     sample = 4 * n_rows * (white + plain)
-    graphs = 120 * m * n_rows if n_clusters <= FEW_CLUSTERS else 0
+    of_views, few = max(m, GRAPHS + m - 1), n_clusters <= FEW_CLUSTERS
+    n_graphs = max(of_views + len(POWERS) * REPEATS, GRAPHS * REPEATS)
+    graphs = 60 * n_rows * (n_graphs + n_threads * of_views) if few else 0
     spaces = 12 * n_rows * max(plain, MOST_DIRECTIONS, min(n_clusters, FEW_CLUSTERS)) * n_threads
     judged = 4 * BITS_ROWS * (min(n_clusters, BITS_CLUSTERS) * (m + 3) * n_threads + white)
     fused = 8 * n_rows * (plain + min(n_clusters, FEW_CLUSTERS))
@@ -141,56 +152,92 @@ def column_scale(embedding):
     return (1 / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
-def propose(sample, n_clusters, n_init, rng, n_threads=1, hints=None):
-    """Proposals from the consensus directions of the views and nearest-landmark graphs (with many clusters: k-means),
-    each with equal views and with views weighted by their odds."""
-    hints, m = hints or {}, len(sample.white)
-    held_out = HeldOut(sample.white, rng, n_threads)
-    few = n_clusters <= FEW_CLUSTERS
-    copies = -(-GRAPHS // m)
-    seeds = iter(rng.integers(2**63, size=m * (copies + 1) + 2 * len(POWERS)).tolist())
-    graphs: list[csr_array] = []  # `copies` of each view
-    own, own_seeds = np.full(m, 0.5), [next(seeds) for _ in range(m)]
-    if few:
-        count = landmark_count(len(sample.plain[0]), n_clusters)
-        jobs = [(X, next(seeds)) for X in sample.plain for _ in range(copies)]
-        graphs = list(in_order(lambda job: landmark_graph(job[0], count, job[1]), jobs, n_threads))
+def propose_by_graphs(sample, held_out, n_clusters, n_init, rng, n_threads=1, hints=None, repeats=1):
+    """Proposals for few clusters, each with equal views and with views weighted by their odds: from nearest-landmark
+    graphs of the single views side by side, and from graphs of the space on which the views agree.
 
-    def own_bits(v):
-        if few:
-            of_view = graphs[v * copies : (v + 1) * copies]
-            labels = graph_labels(of_view, np.ones(copies), n_clusters, OWN_INIT, own_seeds[v])
-        else:
-            labels = kmeans(sample.plain[v], n_clusters, 1, np.random.default_rng(own_seeds[v]), 1, LEAST_ITER)
+    Bits compare the powers of the odds. Between the two kinds they are biased: there, the number of views decides. A
+    single view has nothing to agree with: its graphs are proposed beside k-means on its own directions.
+    """
+    m = len(sample.white)
+    count = landmark_count(len(sample.plain[0]), n_clusters)
+
+    def seeded(jobs):
+        return list(zip(jobs, rng.integers(2**63, size=len(jobs)).tolist(), strict=True))
+
+    def graphs_of(spaces):
+        return list(in_order(lambda job: landmark_graph(job[0], count, job[1]), seeded(spaces), n_threads))
+
+    def judged(job):
+        (graphs, weights), seed = job
+        labels = graph_labels(graphs, weights, n_clusters, n_init, seed, hints)
+        return labels, odds(held_out.bits(labels, n_clusters)[0])
+
+    def judged_means(job):
+        space, seed = job
+        labels = kmeans(space, n_clusters, n_init, np.random.default_rng(seed), 1, **(hints or {}))
+        return labels, odds(held_out.bits(labels, n_clusters)[0])
+
+    if m == 1:
+        graphs = graphs_of(sample.plain * (GRAPHS * repeats))
+        groups = [(graphs[a : a + GRAPHS], np.ones(GRAPHS)) for a in range(0, len(graphs), GRAPHS)]
+        spaces = [agreed_angles(sample, np.ones(1), n_clusters)] * repeats
+        found = [*in_order(judged, seeded(groups), n_threads), *in_order(judged_means, seeded(spaces), n_threads)]
+        return Proposals([labels for labels, _ in found], [value**CONFIDENCE for _, value in found], np.full(1, 0.5))
+
+    copies = -(-GRAPHS // m)
+    graphs = graphs_of([X for X in sample.plain for _ in range(copies)])
+
+    def own_bits(job):
+        v, seed = job
+        labels = graph_labels(graphs[v * copies : (v + 1) * copies], np.ones(copies), n_clusters, OWN_INIT, seed)
         return held_out.bits(labels, n_clusters, v)[0]
 
-    if m > 1:
-        own = np.array(list(in_order(own_bits, range(m), n_threads)))
-    powers = POWERS[:1] if m == 1 else POWERS if few else POWERS[1:]
-    weights = [sample.shares * odds(own) ** power for power in powers]
+    own = np.array(list(in_order(own_bits, seeded(range(m)), n_threads)))
+    weights = [sample.shares * odds(own) ** power for power in POWERS]
+    agreed = graphs_of([Y for Y in (agreed_angles(sample, w, n_clusters) for w in weights) for _ in range(repeats)])
+    work = [(graphs, np.repeat(w, copies)) for w in weights] + [([Z], np.ones(1)) for Z in agreed]
+    found = list(in_order(judged, seeded(work), n_threads))
+    by_views, by_agreement = np.split(np.array([value for _, value in found]), [len(POWERS)])
+    by_agreement = by_agreement.reshape(len(POWERS), repeats)
+    confidence = np.sqrt(by_views * np.exp(np.log(by_agreement).mean(1))) ** CONFIDENCE
+    share = np.array([1 - 1 / n_effective(w) ** 2 for w in weights])  # of the agreement
+    values = np.concatenate([confidence * (1 - share), np.repeat(confidence * share / repeats, repeats)])
+    return Proposals([labels for labels, _ in found], values.tolist(), own)
+
+
+def propose_by_means(sample, held_out, n_clusters, n_init, rng, n_threads=1, hints=None):
+    """Proposals for many clusters, where graphs take too long: k-means in the space on which the views agree, and on
+    the views themselves, weighted by their odds."""
+    m, hints = len(sample.white), hints or {}
     max_iter = iterations(len(sample.plain[0]), n_clusters)
+    seeds = rng.integers(2**63, size=m + 2).tolist()
 
-    def directions(w, seed):
-        Y = agreed_rows(sample, w, min(DIRECTIONS_PER_CLUSTER * n_clusters, MOST_DIRECTIONS))
-        return kmeans(on_the_sphere(Y), n_clusters, n_init, np.random.default_rng(seed), 1, max_iter, **hints)
+    def own_bits(v):
+        labels = kmeans(sample.plain[v], n_clusters, 1, np.random.default_rng(seeds[v]), 1, LEAST_ITER)
+        return held_out.bits(labels, n_clusters, v)[0]
 
-    def graph(w, seed):
-        return graph_labels(graphs, np.repeat(w, copies), n_clusters, n_init, seed, hints)
+    own = np.array(list(in_order(own_bits, range(m), n_threads))) if m > 1 else np.full(1, 0.5)
+    w = sample.shares * odds(own) ** POWERS[-1]
 
-    def plain(w, seed):
-        X = np.hstack([np.float32(np.sqrt(a)) * X for a, X in zip(w / w.sum(), sample.plain, strict=True)])
-        return kmeans(X, n_clusters, n_init, np.random.default_rng(seed), 1, max_iter, **hints)
+    def judged(job):
+        space, seed = job
+        labels = kmeans(space(), n_clusters, n_init, np.random.default_rng(seed), 1, max_iter, **hints)
+        return labels, float(odds(held_out.bits(labels, n_clusters)[0]))
 
-    kinds = (directions, graph) if few else (directions, plain)
-    work = [(kind, w, next(seeds)) for w in weights for kind in kinds]
+    def agreed():
+        return agreed_angles(sample, w, n_clusters)
 
-    def one(job):
-        kind, w, seed = job
-        labels = kind(w, seed)
-        return labels, held_out.bits(labels, n_clusters)[0]
+    def plain():
+        return np.hstack([np.float32(np.sqrt(a)) * X for a, X in zip(w / w.sum(), sample.plain, strict=True)])
 
-    found = list(in_order(one, work, n_threads))
-    return Proposals([labels for labels, _ in found], [float(odds(J)) for _, J in found], own)
+    found = list(in_order(judged, zip((agreed, plain), seeds[m:], strict=True), n_threads))
+    return Proposals([labels for labels, _ in found], [value for _, value in found], own)
+
+
+def n_effective(weights):
+    """The number of equal views that weights (m,) amount to, from 1 to m."""
+    return weights.sum() ** 2 / (weights**2).sum()
 
 
 def iterations(n_rows, n_clusters):
@@ -205,17 +252,16 @@ def odds(bits):
 
 
 def agree(proposals, n_clusters, n_init, rng, n_threads=1, hints=None):
-    """First labels (n,): the transfer cut of all proposals, weighted by their odds; with many clusters, the best
-    proposal.
+    """First labels (n,): the transfer cut of all proposals, with their weights; with many clusters, the best proposal.
 
     The proposals form a bipartite graph of rows and proposed clusters. Its spectral embedding is computed on the side
     of the clusters, and k-means on the angles there gives the labels.
     """
     labels = [found for p in proposals for found in p.labels]
-    weights = np.array([value for p in proposals for value in p.odds])
+    weights = np.array([value for p in proposals for value in p.weights])
     if n_clusters > FEW_CLUSTERS or len(labels) == 1:
         return labels[int(weights.argmax())]
-    weights = (weights / weights.max()) ** CONFIDENCE
+    weights = weights / weights.max()
     n, q = len(labels[0]), len(labels)
     columns = np.stack([found + j * n_clusters for j, found in enumerate(labels)], axis=1)  # (n, q)
     B = csr_array((np.tile(weights, n), columns.ravel(), np.arange(0, n * q + 1, q)), shape=(n, q * n_clusters))
@@ -311,6 +357,12 @@ def agreed_rows(sample, weights, count, exponent=AGREEMENT_EXPONENT):
     weights, rng = weights / weights.max(), np.random.default_rng(0)
     directions = agreed_space(sample.gram, sample.slices, weights, count, rng, exponent)
     return sum(Y @ T.astype(np.float32) for Y, T in zip(sample.white, directions, strict=True))
+
+
+def agreed_angles(sample, weights, n_clusters):
+    """Rows of length 1 in the space on which the weighted views agree (n, k) float32."""
+    count = min(DIRECTIONS_PER_CLUSTER * n_clusters, MOST_DIRECTIONS)
+    return on_the_sphere(agreed_rows(sample, weights, count))
 
 
 def landmark_count(n_rows, n_clusters):

@@ -166,16 +166,17 @@ def _train(data, o, rng, report, checkpoint, rules, known):
     report(f"{o.start} start")
     learning, n_learned = blocks, n_present
     if o.start == "proposals":
+        count = n_draws(o, len(rows))
 
         def draws():
             """Blocks and consensus of several draws of anchors."""
             yield blocks, consensus or agreement(blocks)
-            for _ in range(1, n_draws(o, len(rows))):
+            for _ in range(1, count):
                 other = embedded()[1]
                 other.center(n_present)
                 yield other, agreement(other)
 
-        found = proposals_start(draws(), start_rows, o, rng, guide)
+        found = proposals_start(draws(), count, start_rows, o, rng, guide)
         learning = FusedBlocks(blocks, found.projections, keep_fused and blocks.is_local)
         n_learned = np.array([len(rows)])
         start = Start([found.rotation], found.labels)

@@ -32,7 +32,6 @@ def test_more_rows_and_more_clusters_take_longer():
     clusters = HSIC(300, n_threads=1, train_size=1000).estimate(20_000, [8, 4])
     assert rows.encoding > 10 * few.encoding
     assert rows.clustering > 10 * few.clustering
-    assert clusters.learning > few.learning
     assert clusters.clustering > few.clustering
     for estimate in (few, rows, clusters):
         assert min(estimate.learning, estimate.encoding, estimate.clustering) > 0
@@ -138,11 +137,12 @@ def test_a_trial_caches_the_same_share_with_the_same_threads(monkeypatch):
     seen = []
     monkeypatch.setattr(solver_data, "Blocks", lambda *a, **k: seen.append((k, blocks(*a, **k))) or seen[-1][1])
     blocks = Blocks
-    model = HSIC(4, memory_limit="160MB", n_threads=2, max_iter=1, random_state=0)
+    model = HSIC(4, memory_limit="210MB", n_threads=2, max_iter=1, random_state=0)
     model.estimate(100_000, [40, 30])
     options = model.check(100_000)
     needs = train.memory_needs((40, 30), options, 100_000)
-    share = needs.plan(options.memory_limit, 2)[1] / estimates.cache_bytes(needs)
+    left, whole = needs.plan(options.memory_limit, 2)[1], estimates.cache_bytes(needs)
+    share = (left - needs.fused) / (whole - needs.fused)  # F is kept first
     assert 0.1 < share < 0.9
     learning = [made for given, made in seen if given.get("cache_bytes")]
     large = next(made for made in learning if made.n_rows == 12_000)

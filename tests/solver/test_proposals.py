@@ -1,5 +1,7 @@
 """The start from proposals: held-out bits, graphs, consensus and rotation, each against something independent."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -9,11 +11,15 @@ from bitmosaic.solver import steps
 from bitmosaic.solver.proposals import (
     HeldOut,
     Proposals,
+    Sample,
     agree,
     best_rotation,
     graph_labels,
     landmark_graph,
     left_vectors,
+    n_effective,
+    propose_by_graphs,
+    propose_by_means,
     stacked,
 )
 
@@ -107,6 +113,46 @@ def test_with_many_clusters_the_best_proposal_is_taken():
     labels = [np.arange(600) % 300, np.arange(600) % 200]
     proposals = [Proposals(labels[:1], [1.0], np.ones(1)), Proposals(labels[1:], [2.0], np.ones(1))]
     assert agree(proposals, 300, 1, np.random.default_rng(0)) is labels[1]
+
+
+def made_sample(views):
+    """A sample of these views (n, d), whitened, with equal shares."""
+    white = [np.linalg.qr(X - X.mean(0))[0].astype(np.float32) for X in views]
+    joint, edges = np.hstack(white), np.cumsum([0, *(Y.shape[1] for Y in white)])
+    slices = [slice(a, b) for a, b in pairwise(edges)]
+    plain = [X / np.sqrt(np.square(X).sum(1).mean()) for X in views]
+    return Sample(white, plain, joint.T @ joint, slices, np.ones(len(views)))
+
+
+def proposed(views, propose=propose_by_graphs, **choices):
+    rng, sample = np.random.default_rng(0), made_sample(views)
+    return propose(sample, HeldOut(sample.white, rng), 4, 5, rng, **choices)
+
+
+def test_equal_views_are_judged_by_their_agreement_and_a_single_one_by_its_graphs():
+    assert n_effective(np.ones(3)) == 3
+    assert n_effective(np.array([1, 1e-9])) == pytest.approx(1)
+    three = proposed([blobs(seed) for seed in range(3)], repeats=2)
+    assert len(three.labels) == 2 + 2 * 2  # graphs of the views and of the agreement, for two powers
+    assert sum(three.weights[2:4]) == pytest.approx(8 * three.weights[0])  # equal views: 1 - 1/9 against 1/9
+    one = proposed([blobs()], repeats=2)
+    assert len(one.labels) == 2 + 2  # graphs and k-means
+    for labels in three.labels + one.labels:
+        assert adjusted_rand_score(TRUTH, labels) > 0.9
+
+
+def test_a_view_that_outweighs_all_others_is_not_asked_for_agreement():
+    noise = [np.random.default_rng(seed).normal(size=(600, 6)).astype(np.float32) for seed in (1, 2)]
+    found = proposed([blobs(spread=0.1), *noise], repeats=1)
+    assert found.own[0] > 0.95 > 0.8 > max(found.own[1:])
+    equal, strong, equal_agreed, strong_agreed = found.weights
+    assert strong > 2 * max(equal, equal_agreed, strong_agreed)
+    assert adjusted_rand_score(TRUTH, found.labels[1]) > 0.95
+
+
+def test_many_clusters_are_proposed_by_k_means():
+    found = proposed([blobs(0), blobs(1)], propose_by_means)
+    assert [adjusted_rand_score(TRUTH, labels) > 0.9 for labels in found.labels] == [True, True]
 
 
 @pytest.mark.parametrize("d", [5, 16])

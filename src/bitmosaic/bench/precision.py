@@ -7,9 +7,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from bitmosaic.bench.baselines.binary import best_rotation
-from bitmosaic.bench.codes import import_faiss
 from bitmosaic.bench.experiment import Case
 from bitmosaic.bench.quality import balanced, empty_table, unit_rows
+from bitmosaic.errors import import_extra
 from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.estimators.neighbor_index import NeighborIndex
 from bitmosaic.hamming.codes import pack
@@ -24,7 +24,7 @@ Precisions = dict[str, list[float]]  # method -> a value per seed
 
 def measure(cases: list[Case], n_seeds: int, progress: Callable[[str, int, int], None]) -> dict[str, Precisions]:
     """Name of the case -> precision@20 of codes of HSIC, of PCA-ITQ, and of features, which have no seed."""
-    faiss = import_faiss("--search")
+    faiss = import_extra("faiss", "bench", "--search")
     found: dict[str, Precisions] = {}
     for number, case in enumerate(cases):
         views, done = case.views(0), number * n_seeds

@@ -233,7 +233,6 @@ def test_the_fast_preset_changes_only_defaults(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 80)) + 2 * rng.standard_normal((3, 80))[np.arange(400) % 3]
     model = HSIC(3, preset="fast", random_state=0).fit(X)
-    assert widths_of(model) == [24]
     assert adjusted_rand_score(np.arange(400) % 3, model.labels_) == 1
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(HSIC.load(tmp_path / "model").predict(X), model.labels_)

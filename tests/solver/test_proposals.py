@@ -130,8 +130,9 @@ def proposed(views, propose=propose_by_graphs, **choices):
 
 
 def test_equal_views_are_judged_by_their_agreement_and_a_single_one_by_its_graphs():
-    assert n_effective(np.ones(3)) == 3
-    assert n_effective(np.array([1, 1e-9])) == pytest.approx(1)
+    assert n_effective(np.ones(3), np.ones(3)) == 3
+    assert n_effective(np.ones(2), np.array([1, 1e-9])) == pytest.approx(1)
+    assert n_effective(np.full(2, 0.5), np.ones(2)) == 1  # copies
     three = proposed([blobs(seed) for seed in range(3)], repeats=2)
     assert len(three.labels) == 2 + 2 * 2  # graphs of the views and of the agreement, for two powers
     assert sum(three.weights[2:4]) == pytest.approx(8 * three.weights[0])  # equal views: 1 - 1/9 against 1/9

@@ -337,9 +337,3 @@ class Majority(NamedTuple):
         counts = self.counts + np.bincount(labels, minlength=len(self.centers))
         signs = np.where(sums == 0, unpack(self.centers, np.int8), np.sign(sums))
         return Majority(pack(signs), sums, counts)
-
-    def is_sound(self):
-        """Whether the sums are possible for these counts. Types and shapes must be checked before."""
-        counts = self.counts[:, None]
-        possible = ((counts >= 0) & (counts < 2**48)).all()
-        return bool(possible and ((self.bit_sums <= counts) & (self.bit_sums >= -counts)).all())

@@ -26,12 +26,6 @@ class Model:
     def widths(self):
         return [len(e.offset) for e in self.embeddings]
 
-    @property
-    def products_per_row(self):
-        """Number of multiplications to encode a row of all views: components, similarities, bits."""
-        reduced = sum(e.basis.size for e in self.embeddings if e.basis is not None)
-        return reduced + sum(e.anchors.size + P.size for e, P in zip(self.embeddings, self.projections, strict=True))
-
     def encode(self, views, numbers, chunk_size=None, n_threads=1, rows=None):
         """Packed codes of all (or some sorted) rows of `views`, which are the fitted views with these `numbers`."""
         with single_threaded_blas():
@@ -65,31 +59,6 @@ class Model:
             embeddings.append(Embedding(offset, factor, basis, anchors, *kernel))
             projections.append(arrays[f"view{v}.projection"])
         return cls(embeddings, projections, arrays["weights"], arrays["centers"], arrays["bit_weights"])
-
-    def expected_arrays(self, n_clusters, n_bytes):
-        """The type and shape that each array of :meth:`to_arrays` must have, given the anchors."""
-        arrays = {
-            "centers": (np.uint8, (n_clusters, n_bytes)),
-            "bit_weights": (np.float64, (8 * n_bytes,)),
-            "weights": (np.float64, (len(self.embeddings),)),
-        }
-        for v, embedding in enumerate(self.embeddings):
-            l, k = embedding.anchors.shape
-            d = k if embedding.basis is None else len(embedding.basis)
-            shapes = {"offset": (d,), "factor": (d,), "anchors": (l, k)}
-            shapes |= {"mean": (embedding.n_columns,), "projection": (embedding.n_columns, 8 * n_bytes)}
-            if embedding.basis is not None:
-                shapes["basis"] = (d, k)
-            arrays |= {f"view{v}.{name}": (np.float32, shape) for name, shape in shapes.items()}
-            arrays[f"view{v}.offset"] = (np.float64, (d,))
-        return arrays
-
-    def is_sound(self):
-        """Whether values are in a usable range. Types and shapes must be checked before."""
-        widths_are_sane = all(1e-30 < e.gamma < 1e30 and e.n_anchors > 0 for e in self.embeddings)
-        return widths_are_sane and all(
-            bool(w.min() >= 0 and 0 < w.max() < 1e30) for w in (self.weights, self.bit_weights)
-        )
 
 
 def nearest_two(codes, centers, bit_weights, n_threads=1, numbers=None):

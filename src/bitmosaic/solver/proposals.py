@@ -91,10 +91,9 @@ def proposals_start(draws, n_draws, rows, o, rng, guide=None):
     Where a `guide` knows a label, it is the first label.
     """
     hints, n_init = kmeans_hints(guide, rows), max(1, o.n_init // 2)
-    few = o.n_clusters <= FEW_CLUSTERS
-    propose = (
-        partial(propose_by_graphs, repeats=REPEATS if n_draws == 1 else REPEATS_PER_DRAW) if few else propose_by_means
-    )
+    propose = propose_by_means
+    if o.n_clusters <= FEW_CLUSTERS:
+        propose = partial(propose_by_graphs, repeats=REPEATS if n_draws == 1 else REPEATS_PER_DRAW)
     proposals: list[Proposals] = []
     for blocks, consensus in draws:
         sample, scales = start_sample(blocks, rows, consensus)
@@ -194,14 +193,15 @@ def propose_by_graphs(sample, held_out, n_clusters, n_init, rng, n_threads=1, hi
         return held_out.bits(labels, n_clusters, v)[0]
 
     own = np.array(list(in_order(own_bits, seeded(range(m)), n_threads)))
-    weights = [sample.shares * odds(own) ** power for power in POWERS]
+    strengths = [odds(own) ** power for power in POWERS]
+    weights = [sample.shares * strength for strength in strengths]
     agreed = graphs_of([Y for Y in (agreed_angles(sample, w, n_clusters) for w in weights) for _ in range(repeats)])
     work = [(graphs, np.repeat(w, copies)) for w in weights] + [([Z], np.ones(1)) for Z in agreed]
     found = list(in_order(judged, seeded(work), n_threads))
     by_views, by_agreement = np.split(np.array([value for _, value in found]), [len(POWERS)])
     by_agreement = by_agreement.reshape(len(POWERS), repeats)
     confidence = np.sqrt(by_views * np.exp(np.log(by_agreement).mean(1))) ** CONFIDENCE
-    share = np.array([1 - 1 / n_effective(w) ** 2 for w in weights])  # of the agreement
+    share = np.array([1 - 1 / max(n_effective(sample.shares, o), 1) ** 2 for o in strengths])  # of the agreement
     values = np.concatenate([confidence * (1 - share), np.repeat(confidence * share / repeats, repeats)])
     return Proposals([labels for labels, _ in found], values.tolist(), own)
 
@@ -235,9 +235,9 @@ def propose_by_means(sample, held_out, n_clusters, n_init, rng, n_threads=1, hin
     return Proposals([labels for labels, _ in found], [value for _, value in found], own)
 
 
-def n_effective(weights):
-    """The number of equal views that weights (m,) amount to, from 1 to m."""
-    return weights.sum() ** 2 / (weights**2).sum()
+def n_effective(shares, strength):
+    """The number of different, equally strong views that these (m,) amount to; copies of a view count as one."""
+    return (shares * strength).sum() ** 2 / (shares * strength**2).sum()
 
 
 def iterations(n_rows, n_clusters):

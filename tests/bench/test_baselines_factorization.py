@@ -98,6 +98,12 @@ def test_mvkm_row_weights_move_the_mean_toward_the_median():
     assert center[0, 0] == pytest.approx(np.median(X), abs=0.02)
 
 
+def test_mvkm_row_weights_are_the_inverse_residuals_also_of_small_ones():
+    residuals = np.array([0.25, 1e-3, 8.0], np.float32)
+    np.testing.assert_allclose(factorization.row_weights(residuals), 1 / (2 * residuals), rtol=1e-6)
+    assert np.isfinite(factorization.row_weights(np.zeros(3, np.float32))).all()
+
+
 # ---- MultiNMF
 
 

@@ -97,6 +97,16 @@ def test_a_fit_interrupted_after_any_step_resumes_to_the_same_result(views, tmp_
     assert_same(model.fit(views, checkpoint=tmp_path), expected)  # from a finished checkpoint
 
 
+def test_a_resumed_fit_stops_at_the_same_iteration(views, tmp_path):
+    """The first iteration after the interruption is compared with the last one before it."""
+    parameters = SMALL | {"max_iter": 6, "tol": 0.5}
+    expected = HSIC(**parameters).fit(views)
+    assert expected.n_iter_ == 2
+    with pytest.raises(InterruptedFitError):
+        HSIC(**parameters).fit(views, progress=interrupt_at(4), checkpoint=tmp_path)  # in the second iteration
+    assert_same(HSIC(**parameters).fit(views, checkpoint=tmp_path), expected)
+
+
 def test_saved_iterations_are_not_repeated(views, tmp_path, monkeypatch):
     n_done = []
     new_codes = loop.new_codes

@@ -253,3 +253,9 @@ def test_missing_jinja_is_reported_with_the_extra(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'bitmosaic\[web\]'"):
         write_report(run, tmp_path / "report.html")
+
+
+def test_the_map_without_scripts_has_the_margins_of_the_other_map():
+    """static/map.js shows coordinates from -1,500 to 67,035. A point is drawn at the nearest of 1,000 places."""
+    x, y = np.array([0, 65535, 34 * 68.535 - 1500 - 34]), np.array([65535, 0, 500 * 68.535 - 1500 + 34])
+    assert report_module.drawn_points(x, y, np.array([0, 1, 1])) == [(0, "M22 22h0"), (1, "M978 978h0M34 500h0")]

@@ -10,7 +10,7 @@ from PIL import Image, ImageFilter
 from bitmosaic import pipeline
 from bitmosaic.errors import MissingFileError, ParameterError
 from bitmosaic.pipeline import duplicates as module
-from bitmosaic.pipeline.duplicates import Finder, find_duplicates, sharpness
+from bitmosaic.pipeline.duplicates import Copy, Duplicates, Finder, draw_duplicates, find_duplicates, sharpness
 from bitmosaic.run.folder import Run
 
 
@@ -126,6 +126,20 @@ def test_images_of_an_archive_have_sizes(images, tmp_path):
     sizes = {copy.path: copy.bytes for group in found.groups for copy in group}
     assert sizes == {path: (images / path).stat().st_size for path in sizes}
     assert len(sizes) == 7
+
+
+@pytest.mark.parametrize(("n_groups", "n_drawn", "words"), [(200, 200, ""), (203, 200, ", the first 200")])
+def test_a_sheet_shows_ten_copies_of_each_of_the_first_200_groups(run, tmp_path, monkeypatch, n_groups, n_drawn, words):
+    drawn = []
+    monkeypatch.setattr(module, "group_sheet", lambda *content: drawn.append(content) or Image.new("RGB", (1, 1)))
+    copies = [Copy(row, f"{row:02d}.png", row, 48, 48, 1.0, 100, "first of equals") for row in range(12)]
+    groups = [copies[: 10 + number % 2] for number in range(n_groups)]
+    draw_duplicates(run, Duplicates("images", 12, groups), tmp_path / "sheet.png")
+    ((title, shown),) = drawn
+    assert title == f"{n_groups} groups of near-duplicates{words}; keep the framed one"
+    assert [len(tiles) for _, tiles in shown] == [10] * n_drawn
+    captions = [caption for caption, _ in shown]
+    assert captions[:2] == ["0: first of equals, 9 bits", "1: first of equals, 10 bits, 11 in all"]
 
 
 def test_only_some_rows_can_be_compared(run):

@@ -6,7 +6,14 @@ from planted_views import TRUTH, VIEWS, blobs
 from rich.console import Console
 
 from bitmosaic.bench import precision
-from bitmosaic.bench.precision import itq_codes, measure, precision_of_codes, precision_of_rows, precision_table
+from bitmosaic.bench.precision import (
+    check_search,
+    itq_codes,
+    measure,
+    precision_of_codes,
+    precision_of_rows,
+    precision_table,
+)
 from bitmosaic.bench.quality import balanced, cases_of
 from bitmosaic.views import as_views, write_views
 
@@ -85,3 +92,11 @@ def test_a_row_per_case_has_codes_and_features_of_all_seeds(tmp_path):
         console.print(table)
     (row,) = (line.split() for line in capture.get().splitlines() if "set[a]" in line)
     assert row == ["set[a]", "0.500±.100", "0.400±.000", "0.800", "0.200", "1.250", "0.625"]
+
+
+def test_incomplete_views_are_refused_before_any_run(tmp_path):
+    X = np.random.default_rng(0).normal(size=(600, 4))
+    X[3] = np.nan
+    write_views(tmp_path / "views", as_views({"a": X, "b": np.nan_to_num(X)}), labels=TRUTH)
+    with pytest.raises(ValueError, match=r"--search needs complete views; .* has NaN"):
+        check_search(cases_of([str(tmp_path / "views")]))

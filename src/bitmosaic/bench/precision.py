@@ -9,17 +9,26 @@ from rich.table import Table
 from bitmosaic.bench.baselines.binary import best_rotation
 from bitmosaic.bench.experiment import Case
 from bitmosaic.bench.quality import balanced, empty_table, unit_rows
-from bitmosaic.errors import import_extra
+from bitmosaic.errors import InvalidDataError, import_extra
 from bitmosaic.estimators.hsic import HSIC
 from bitmosaic.estimators.neighbor_index import NeighborIndex
 from bitmosaic.hamming.codes import pack
 from bitmosaic.solver.embedding import principal_basis
+from bitmosaic.views import read_rows
 
 K = 20
 MANY, SAMPLE = 20_000, 2_000  # of more than this number of images, this number of queries
 N_BITS, ROTATIONS = 128, 50  # of PCA-ITQ
 
 Precisions = dict[str, list[float]]  # method -> a value per seed
+
+
+def check_search(cases: list[Case]) -> None:
+    """Raise an error now, not after all runs, if faiss is not installed or a view is incomplete."""
+    import_extra("faiss", "bench", "--search")
+    for case in cases:
+        if any(np.isnan(read_rows(rows, slice(0, rows.shape[0]))).any() for rows in case.views(0).arrays):
+            raise InvalidDataError(f"--search needs complete views; {case.name} has NaN. Leave --search out.")
 
 
 def measure(cases: list[Case], n_seeds: int, progress: Callable[[str, int, int], None]) -> dict[str, Precisions]:

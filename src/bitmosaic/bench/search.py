@@ -204,7 +204,7 @@ def _time(methods: dict[str, Search], queries: np.ndarray, at_once: int, repeats
         return [distances for some in asked for distances in search(some)]
 
     works = {name: partial(answers, search) for name, search in methods.items()}
-    seconds, found = best_times(works, repeats, lambda *told: None)
+    seconds, found = best_times(works, repeats, lambda *_: None)
     n_queries = sum(map(len, asked))
     same = all(map(np.array_equal, found[OURS], found[PEER]))
     return {name: best / n_queries for name, best in seconds.items()}, same

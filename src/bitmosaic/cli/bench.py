@@ -71,9 +71,9 @@ def quality(
     -balanced gives every view the same total variance, -raw scales nothing, -L2 scales rows of each view to length 1.
     EVoC runs on the rows of -L2; its noise is one more cluster. Stored runs of other code are repeated.
     """
-    from bitmosaic.bench.precision import measure, precision_table
+    from bitmosaic.bench.precision import check_search, measure, precision_table
     from bitmosaic.bench.quality import METHODS, blob_cases, cases_of, print_tables, run_all
-    from bitmosaic.errors import ParameterError, import_extra
+    from bitmosaic.errors import ParameterError
 
     if not data and not blobs:
         raise ParameterError("No data to measure. Give multi-view files or views folders, or add --blobs.")
@@ -82,7 +82,7 @@ def quality(
     if (each_view or spoil or blobs) and "HSIC" not in chosen:
         raise ParameterError("--each-view, --spoil and --blobs need HSIC. Add it to --methods.")
     if search:
-        import_extra("faiss", "bench", "--search")  # fail now, not after all runs
+        check_search(cases)
     with progress_bars(resumes=out is not None) as progress:
         runs = run_all(cases, chosen, seeds, progress, out, kmeans_seeds)
         precisions = measure([case for case in cases if case.compared], seeds, progress) if search else {}

@@ -78,7 +78,7 @@ def refit(
             "-c",
             parser=count_or_auto,
             metavar="K|auto",
-            help="Number of clusters, or auto: the most stable number.",
+            help="Number of clusters, or auto: the number with the best silhouette on held-out rows.",
             show_default="the same number",
         ),
     ] = None,

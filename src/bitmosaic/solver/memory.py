@@ -53,7 +53,10 @@ class Needs:
     n_rows: int = 0  # rows clustered at the end, if more than n_train
     others: int = 0  # bytes for constraints
     proposals: bool = False  # the start; embeddings then have the columns of the views as well
-    most_values: Callable[[int], tuple[int, ...]] | None = None  # values other than zero in so many rows of each view
+    n_draws: int = 1  # of anchors
+    most_values: Callable[[int], tuple[int, ...]] | None = (
+        None  # values other than zero in that number of rows of each view
+    )
 
     def fixed(self, n_threads):
         """Peak number of bytes beside the cached blocks while learning: in the start or in a pass over the data."""
@@ -122,7 +125,7 @@ class Needs:
         consensus = 8 * joint + 16 * own + 16 * white * (white + l) + 32 * l * l * n_threads
         proposals = 0
         if self.proposals:
-            proposals = proposals_bytes(self.n_start, self._columns, l, self.n_clusters, n_threads)
+            proposals = proposals_bytes(self.n_start, self._columns, l, self.n_clusters, self.n_draws, n_threads)
         return max(min(n_threads, m) * self._sample, products, consensus, 16 * own + proposals)
 
     @property

@@ -44,10 +44,9 @@ LEAST_BITS, MOST_BITS = 0.01, 0.99  # bounds, so that odds stay finite
 LANDMARKS, ROWS_PER_LANDMARK, NEAREST = 1000, 4, 5
 LANDMARK_ROWS, LANDMARK_ITER = 6, 8  # rows per landmark, and iterations, of the k-means that finds landmarks
 GRAPHS = 3  # at least, of all views together: graphs of different landmarks vary, and less so side by side
-REPEATS, REPEATS_PER_DRAW = (
-    3,
-    2,
-)  # proposals that differ in their landmarks only: with one draw of anchors, with several
+REPEATS, REPEATED_CLUSTERS = 3, 64  # proposals that differ in their landmarks only; up to this number of clusters
+REPEATS_PER_DRAW = 2  # with several draws of anchors
+KEPT_DRAWS = 3  # of anchors, in memory at once: the first, the last and the next
 FEW_CLUSTERS = 128  # up to this number, graphs and the consensus of all proposals are affordable
 OWN_INIT = 2  # initializations of the clusters of single views
 LEAST_ITER, KMEANS_WORK = 3, 20_000_000  # iterations of k-means; rows × clusters × iterations
@@ -93,7 +92,8 @@ def proposals_start(draws, n_draws, rows, o, rng, guide=None):
     hints, n_init = kmeans_hints(guide, rows), max(1, o.n_init // 2)
     propose = propose_by_means
     if o.n_clusters <= FEW_CLUSTERS:
-        propose = partial(propose_by_graphs, repeats=REPEATS if n_draws == 1 else REPEATS_PER_DRAW)
+        repeats = REPEATS_PER_DRAW if n_draws > 1 else REPEATS if o.n_clusters <= REPEATED_CLUSTERS else 1
+        propose = partial(propose_by_graphs, repeats=repeats)
     proposals: list[Proposals] = []
     for blocks, consensus in draws:
         sample, scales = start_sample(blocks, rows, consensus)
@@ -108,10 +108,10 @@ def proposals_start(draws, n_draws, rows, o, rng, guide=None):
     return fused_start(*first, labels, own, o.n_clusters, o.n_bits, rng, blocks.n_threads)
 
 
-def proposals_bytes(n_rows, columns, n_anchors, n_clusters, n_threads):
+def proposals_bytes(n_rows, columns, n_anchors, n_clusters, n_draws, n_threads):
     """Upper bound on the memory of :func:`proposals_start` for views with these numbers of columns."""
     m, plain, white = len(columns), sum(columns), len(columns) * min(n_anchors, WHITENED)
-    sample = 4 * n_rows * (white + plain)
+    sample = 4 * n_rows * (white + plain) * min(n_draws, KEPT_DRAWS)
     of_views, few = max(m, GRAPHS + m - 1), n_clusters <= FEW_CLUSTERS
     n_graphs = max(of_views + len(POWERS) * REPEATS, GRAPHS * REPEATS)
     graphs = 60 * n_rows * (n_graphs + n_threads * of_views) if few else 0

@@ -101,7 +101,10 @@ def _scan_view(name, array, rows, n_threads, scaling):
         if not present[block].all():
             X = X[present[block]]
         if scaling == "root" and X.min(initial=0) < 0:
-            raise InvalidDataError(f"scaling='root' needs values that are not negative; view {name!r} has some.")
+            raise InvalidDataError(
+                f"scaling='root' needs values that are not negative; view {name!r} has some. "
+                "Use scaling='auto' or scaling='standard'."
+            )
         no_negatives = scaling != "auto" or X.min(initial=0) >= 0
         possible = kinds if no_negatives else ("standard",)
         found = {kind: Moments(scaled_rows(X, kind), root=kind == "root") for kind in possible}

@@ -25,7 +25,7 @@ from bitmosaic.solver.loop import NO_CHECKPOINT, Settings, encode, learn
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
 from bitmosaic.solver.n_clusters import ClusterCounts, estimate_n_clusters, most_clusters
-from bitmosaic.solver.proposals import FEW_CLUSTERS, proposals_start
+from bitmosaic.solver.proposals import KEPT_DRAWS, proposals_start
 from bitmosaic.solver.scan import SMALLEST_SPREAD, rows_per_block
 from bitmosaic.solver.start import Guide, Start, find_consensus, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
@@ -37,7 +37,7 @@ ROWS_PER_ANCHOR = 5  # at least, for the start from proposals
 START_ROWS, START_ROWS_PER_CLUSTER = 20_000, 50  # rows from which first clusters are proposed
 AUTO_COUPLING = 0.15  # fraction of the total vote of the views
 PAPER_COUPLING = 1e-5
-FEW_ROWS, DRAWS_OF_FEW_ROWS = 5000, 3
+FEW_ROWS, FEW_PAIRS, DRAWS_OF_FEW_ROWS = 5000, 200_000, 3  # pairs of rows and clusters
 CLUSTER_ITER, FINAL_ITER = 10, 50  # rounds of centroids and assignment, in each iteration and on all codes
 ROUND_WORK, FINAL_WORK = 2000, 5000  # rounds × clusters: fewer rounds for many clusters
 
@@ -104,6 +104,7 @@ def _train(data, o, rng, report, checkpoint, rules, known):
     keep_fused = needs.fused <= cache_bytes
     if keep_fused:
         cache_bytes -= needs.fused
+    cache_bytes //= min(needs.n_draws, KEPT_DRAWS)
 
     report(f"scanning {o.n_train} of {n} rows of {n_views} views")
     rows = training_rows(n, o.n_train, rules, rng)
@@ -166,7 +167,7 @@ def _train(data, o, rng, report, checkpoint, rules, known):
     report(f"{o.start} start")
     learning, n_learned = blocks, n_present
     if o.start == "proposals":
-        count = n_draws(o, len(rows))
+        count = n_draws(o, len(rows), o.n_clusters)
 
         def draws():
             """Blocks and consensus of several draws of anchors."""
@@ -226,9 +227,9 @@ def _train(data, o, rng, report, checkpoint, rules, known):
     )
 
 
-def n_draws(o, n_rows):
+def n_draws(o, n_rows, n_clusters):
     """Number of draws of anchors that proposals come from."""
-    few = n_rows <= FEW_ROWS and o.n_clusters <= FEW_CLUSTERS
+    few = n_rows <= FEW_ROWS and n_rows * n_clusters <= FEW_PAIRS
     return o.n_fits or (DRAWS_OF_FEW_ROWS if few else 1)
 
 
@@ -275,6 +276,7 @@ def memory_needs(widths, o, n_rows, rules=None, most_values=None):
         more,
         others,
         proposals=o.start == "proposals",
+        n_draws=n_draws(o, o.n_train, o.n_clusters or 1) if o.start == "proposals" else 1,
         most_values=most_values,
     )
 

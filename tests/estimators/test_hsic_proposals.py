@@ -159,7 +159,7 @@ def test_a_dask_cluster_gives_the_same_codes(model, client):
 
 def test_given_labels_are_the_first_labels(monkeypatch):
     seen, fused_start = [], proposals.fused_start
-    monkeypatch.setattr(proposals, "fused_start", lambda *a: seen.append(a[3]) or fused_start(*a))
+    monkeypatch.setattr(proposals, "fused_start", lambda *a: seen.append(a[2]) or fused_start(*a))
     given = np.random.default_rng(0).integers(-1, 4, size=600)  # k-means would change most of them
     HSIC(4, **SMALL).fit(views(), init_labels=given)
     np.testing.assert_array_equal(seen[0][given >= 0], given[given >= 0])

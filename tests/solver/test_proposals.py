@@ -22,6 +22,7 @@ from bitmosaic.solver.proposals import (
     propose_by_means,
     stacked,
 )
+from bitmosaic.solver.start import Consensus
 
 TRUTH = np.arange(600) % 4
 
@@ -29,6 +30,10 @@ TRUTH = np.arange(600) % 4
 def blobs(seed=0, d=6, spread=0.3):
     rng = np.random.default_rng(seed)
     return (rng.normal(size=(4, d))[TRUTH] + spread * rng.normal(size=(600, d))).astype(np.float32)
+
+
+def judge(views):
+    return HeldOut(lambda rows: [X[rows] for X in views], 600, np.random.default_rng(0))
 
 
 def test_a_perfect_prediction_has_all_bits_and_noise_has_none():
@@ -53,7 +58,7 @@ def test_the_weights_of_stacked_views_are_a_minimum():
 
 def test_held_out_bits_tell_true_clusters_from_random_ones():
     rng = np.random.default_rng(0)
-    held_out = HeldOut([blobs(), blobs(1)], rng)
+    held_out = judge([blobs(), blobs(1)])
     assert held_out.bits(TRUTH, 4)[0] > 0.9
     assert held_out.bits(rng.permutation(TRUTH), 4)[0] < 0.05  # not above chance, although in-sample it would be
     assert held_out.bits(np.zeros(600, int), 4)[0] == 0
@@ -61,8 +66,8 @@ def test_held_out_bits_tell_true_clusters_from_random_ones():
 
 def test_bits_of_one_view_are_those_of_this_view_alone():
     noise = np.random.default_rng(1).normal(size=(600, 5)).astype(np.float32)
-    both = HeldOut([blobs(), noise], np.random.default_rng(0))
-    alone = HeldOut([noise], np.random.default_rng(0))
+    both = judge([blobs(), noise])
+    alone = judge([noise])
     assert both.bits(TRUTH, 4, view=1)[0] == alone.bits(TRUTH, 4)[0] < 0.05
     assert both.bits(TRUTH, 4, view=0)[0] > 0.9
 
@@ -70,7 +75,7 @@ def test_bits_of_one_view_are_those_of_this_view_alone():
 def test_many_clusters_are_judged_by_some_of_them():
     labels = np.arange(600) % 150
     X = np.eye(150, dtype=np.float32)[labels]
-    assert HeldOut([X - X.mean(0)], np.random.default_rng(0)).bits(labels, 150)[0] > 0.9
+    assert judge([X - X.mean(0)]).bits(labels, 150)[0] > 0.9
 
 
 def test_a_landmark_graph_joins_near_rows_and_no_missing_ones():
@@ -115,18 +120,30 @@ def test_with_many_clusters_the_best_proposal_is_taken():
     assert agree(proposals, 300, 1, np.random.default_rng(0)) is labels[1]
 
 
+class OneBlock:
+    """Blocks of rows whose similarities (n, p) are given for each view."""
+
+    def __init__(self, Zs):
+        self.Zs = Zs
+
+    def run_some(self, work, rows, *columns):
+        return work([Z[rows] for Z in self.Zs], *columns)
+
+
 def made_sample(views):
     """A sample of these views (n, d), whitened, with equal shares."""
     white = [np.linalg.qr(X - X.mean(0))[0].astype(np.float32) for X in views]
     joint, edges = np.hstack(white), np.cumsum([0, *(Y.shape[1] for Y in white)])
     slices = [slice(a, b) for a, b in pairwise(edges)]
     plain = [X / np.sqrt(np.square(X).sum(1).mean()) for X in views]
-    return Sample(white, plain, joint.T @ joint, slices, np.ones(len(views)))
+    whiteners = [np.eye(Y.shape[1]) for Y in white]
+    consensus = Consensus(joint.T @ joint, slices, whiteners, np.ones(len(views)))
+    return Sample(OneBlock(white), np.arange(len(joint)), consensus, plain, [])
 
 
 def proposed(views, propose=propose_by_graphs, **choices):
     rng, sample = np.random.default_rng(0), made_sample(views)
-    return propose(sample, HeldOut(sample.white, rng), 4, 5, rng, **choices)
+    return propose(sample, HeldOut(sample.white, 600, rng), 4, 5, rng, **choices)
 
 
 def test_equal_views_are_judged_by_their_agreement_and_a_single_one_by_its_graphs():

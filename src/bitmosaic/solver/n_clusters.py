@@ -103,15 +103,15 @@ def most_clusters(n_rows):
 def estimate_n_clusters(blocks, rows, consensus, rng):
     """ClusterCounts for the `rows` (positions in `blocks`); `consensus` is the result of
     :func:`start.find_consensus`."""
-    sample, _ = start_sample(blocks, rows, consensus)
+    sample = start_sample(blocks, rows, consensus)
     complete = np.all([X.any(1) for X in sample.plain], axis=0)  # rows that lack a view are left out
     plain = np.hstack(
-        [np.float32(np.sqrt(share)) * X[complete] for share, X in zip(sample.shares, sample.plain, strict=True)]
+        [np.float32(np.sqrt(share)) * X[complete] for share, X in zip(consensus.shares, sample.plain, strict=True)]
     )
     apart = best_count(plain, rng, separate=True) if are_separated(plain, rng) else None
     del plain
     agreed = best_count(
-        on_the_sphere(agreed_rows(sample, sample.shares, DIRECTIONS, AGREEMENT_EXPONENT)), rng, separate=False
+        on_the_sphere(agreed_rows(sample, [consensus.shares], DIRECTIONS, AGREEMENT_EXPONENT)[0]), rng, separate=False
     )
     better = apart is not None and max(apart.silhouette) > max(agreed.silhouette, default=0)
     return apart if better else agreed

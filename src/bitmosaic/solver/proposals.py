@@ -5,13 +5,13 @@ each view predicts the cluster indicators by ridge regression on the other half 
 views are added with weights β ≥ 0, and J is the entropy of L minus the cross-entropy of the prediction, in units of
 log2(c). J needs no true labels. It weighs the views (how well does a view predict its own clusters?) and the proposals.
 
-Everything here works on a sample of rows in memory: Y_v (n, p), the whitened similarities of view v, and X_v (n, k),
-its reduced columns, both zero where the view is missing.
+Everything here works on a sample of rows. X_v (n, k), the reduced columns of view v, are held in memory; Y_v (n, p),
+its whitened similarities, only for the rows that judge partitions. Both are zero where the view is missing.
 """
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
@@ -20,19 +20,21 @@ from scipy.sparse import csr_array, diags_array, hstack
 from scipy.sparse.linalg import ArpackError, svds
 
 from bitmosaic.hamming import kernels
-from bitmosaic.io.threads import in_order
+from bitmosaic.io.threads import in_order, row_ranges
 from bitmosaic.solver.blocks import side_by_side
-from bitmosaic.solver.embedding import squared_distances, squares
+from bitmosaic.solver.embedding import squares
 from bitmosaic.solver.start import (
     AGREEMENT_EXPONENT,
     DIRECTIONS_PER_CLUSTER,
     ITER,
     MOST_DIRECTIONS,
+    SCORES,
     WHITENED,
+    Consensus,
     agreed_space,
     kmeans,
     kmeans_hints,
-    lloyd,
+    moved_centers,
     on_the_sphere,
     random_rotation,
 )
@@ -53,17 +55,38 @@ LEAST_ITER, KMEANS_WORK = 3, 20_000_000  # iterations of k-means; rows × cluste
 POWERS = (0, 2)  # of the odds of a view, in its weight in a proposal
 CONFIDENCE = 1.5  # power of the odds of proposals, in their weight in the consensus
 ROTATION_ROWS, ROTATION_ITER = 6000, 20
+GRAM_ROWS = 2048
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The rows from which first clusters are proposed."""
+    """The rows from which first clusters are proposed, given by their positions in the blocks."""
 
-    white: list[np.ndarray]  # Y_v (n, p) float32
+    blocks: Any  # Blocks of this process or of a cluster
+    rows: np.ndarray  # (n,) sorted
+    consensus: Consensus
     plain: list[np.ndarray]  # X_v (n, k) float32, mean squared length 1
-    gram: np.ndarray  # (Σp, Σp) of the whitened views, over all training rows
-    slices: list[slice]  # of each view in it
-    shares: np.ndarray  # (m,) ω_v
+    scales: list[np.ndarray]  # (k,) factors that take linear columns of Z_v to X_v
+
+    def white(self, some):
+        """Y_v (len(some), p) float32 of some rows, for every view."""
+        maps = [W.astype(np.float32) for W in self.consensus.whiteners]
+        both, _ = self.blocks.run_some(partial(whitened_block, maps), self.rows[some])
+        return [both[:, view] for view in self.consensus.views]
+
+    def projected(self, maps):
+        """Σ_v Y_v M_v (n, k) float32, for one matrix M_v (p, k) per view."""
+        both = [(W @ M).astype(np.float32) for W, M in zip(self.consensus.whiteners, maps, strict=True)]
+        return self.blocks.run_some(partial(projected_block, both), self.rows)[0]
+
+    def products(self, T):
+        """Y_vᵀT (p, k) for every view, T (n, k) of values within ±2."""
+        sums = self.blocks.run_some(partial(products_block, self.n_anchors), self.rows, T)[1]
+        return [W.T @ ZtT for W, ZtT in zip(self.consensus.whiteners, sums, strict=True)]
+
+    @property
+    def n_anchors(self):
+        return [len(W) for W in self.consensus.whiteners]
 
 
 @dataclass(frozen=True)
@@ -96,10 +119,10 @@ def proposals_start(draws, n_draws, rows, o, rng, guide=None):
         propose = partial(propose_by_graphs, repeats=repeats)
     proposals: list[Proposals] = []
     for blocks, consensus in draws:
-        sample, scales = start_sample(blocks, rows, consensus)
+        sample = start_sample(blocks, rows, consensus)
+        held_out = HeldOut(sample.white, len(rows), rng, blocks.n_threads)
         if not proposals:
-            first = sample, consensus.whiteners, scales
-        held_out = HeldOut(sample.white, rng, blocks.n_threads)
+            first = sample, held_out
         proposals.append(propose(sample, held_out, o.n_clusters, n_init, rng, blocks.n_threads, hints))
     labels = agree(proposals, o.n_clusters, o.n_init, rng, blocks.n_threads, hints)
     if guide is not None:
@@ -122,25 +145,34 @@ def proposals_bytes(n_rows, columns, n_anchors, n_clusters, n_draws, n_threads):
 
 
 def start_sample(blocks, rows, consensus):
-    """Whitened similarities and reduced columns of some rows, and the factors that take columns of Z to the latter."""
+    """The Sample of some rows."""
     scales = [column_scale(e) for e in blocks.embeddings]
-    maps = [W.astype(np.float32) for W in consensus.whiteners]
-    both, _ = blocks.run_some(partial(sample_block, maps, scales), rows)  # (n, Σp + Σk)
-    parts = [both[:, part] for part in side_by_side([*(W.shape[1] for W in maps), *map(len, scales)])]
-    white, plain = parts[: len(maps)], parts[len(maps) :]
+    n_anchors = [len(W) for W in consensus.whiteners]
+    both, _ = blocks.run_some(partial(plain_block, n_anchors, scales), rows)  # (n, Σk)
+    plain = [both[:, part] for part in side_by_side([len(scale) for scale in scales])]
     for X, scale in zip(plain, scales, strict=True):
         there = X.any(1)
         size = np.sqrt(squares(X[there]).mean(dtype=np.float64)) if there.any() else 0.0
         if size > 0:
             X /= np.float32(size)
             scale /= np.float32(size)
-    return Sample(white, plain, consensus.gram, consensus.views, consensus.shares), scales
+    return Sample(blocks, rows, consensus, plain, scales)
 
 
-def sample_block(maps, scales, Zs):
-    white = [Z[:, : len(W)] @ W for Z, W in zip(Zs, maps, strict=True)]
-    plain = [Z[:, len(W) :] * scale for Z, W, scale in zip(Zs, maps, scales, strict=True)]
-    return np.hstack(white + plain), []
+def plain_block(n_anchors, scales, Zs):
+    return np.hstack([Z[:, l:] * scale for Z, l, scale in zip(Zs, n_anchors, scales, strict=True)]), []
+
+
+def whitened_block(maps, Zs):
+    return np.hstack([Z[:, : len(W)] @ W for Z, W in zip(Zs, maps, strict=True)]), []
+
+
+def projected_block(maps, Zs):
+    return sum(Z[:, : len(M)] @ M for Z, M in zip(Zs, maps, strict=True)), []
+
+
+def products_block(n_anchors, Zs, T):
+    return None, [Z[:, :l].T @ T for Z, l in zip(Zs, n_anchors, strict=True)]
 
 
 def column_scale(embedding):
@@ -158,7 +190,7 @@ def propose_by_graphs(sample, held_out, n_clusters, n_init, rng, n_threads=1, hi
     Bits compare the powers of the odds. Between the two kinds they are biased: there, the number of views decides. A
     single view has nothing to agree with: its graphs are proposed beside k-means on its own directions.
     """
-    m = len(sample.white)
+    m = len(sample.plain)
     count = landmark_count(len(sample.plain[0]), n_clusters)
 
     def seeded(jobs):
@@ -180,7 +212,7 @@ def propose_by_graphs(sample, held_out, n_clusters, n_init, rng, n_threads=1, hi
     if m == 1:
         graphs = graphs_of(sample.plain * (GRAPHS * repeats))
         groups = [(graphs[a : a + GRAPHS], np.ones(GRAPHS)) for a in range(0, len(graphs), GRAPHS)]
-        spaces = [agreed_angles(sample, np.ones(1), n_clusters)] * repeats
+        spaces = agreed_angles(sample, [np.ones(1)], n_clusters) * repeats
         found = [*in_order(judged, seeded(groups), n_threads), *in_order(judged_means, seeded(spaces), n_threads)]
         return Proposals([labels for labels, _ in found], [value**CONFIDENCE for _, value in found], np.full(1, 0.5))
 
@@ -194,14 +226,16 @@ def propose_by_graphs(sample, held_out, n_clusters, n_init, rng, n_threads=1, hi
 
     own = np.array(list(in_order(own_bits, seeded(range(m)), n_threads)))
     strengths = [odds(own) ** power for power in POWERS]
-    weights = [sample.shares * strength for strength in strengths]
-    agreed = graphs_of([Y for Y in (agreed_angles(sample, w, n_clusters) for w in weights) for _ in range(repeats)])
+    weights = [sample.consensus.shares * strength for strength in strengths]
+    agreed = graphs_of([Y for Y in agreed_angles(sample, weights, n_clusters) for _ in range(repeats)])
     work = [(graphs, np.repeat(w, copies)) for w in weights] + [([Z], np.ones(1)) for Z in agreed]
     found = list(in_order(judged, seeded(work), n_threads))
     by_views, by_agreement = np.split(np.array([value for _, value in found]), [len(POWERS)])
     by_agreement = by_agreement.reshape(len(POWERS), repeats)
     confidence = np.sqrt(by_views * np.exp(np.log(by_agreement).mean(1))) ** CONFIDENCE
-    share = np.array([1 - 1 / max(n_effective(sample.shares, o), 1) ** 2 for o in strengths])  # of the agreement
+    share = np.array(
+        [1 - 1 / max(n_effective(sample.consensus.shares, o), 1) ** 2 for o in strengths]
+    )  # of the agreement
     values = np.concatenate([confidence * (1 - share), np.repeat(confidence * share / repeats, repeats)])
     return Proposals([labels for labels, _ in found], values.tolist(), own)
 
@@ -209,7 +243,7 @@ def propose_by_graphs(sample, held_out, n_clusters, n_init, rng, n_threads=1, hi
 def propose_by_means(sample, held_out, n_clusters, n_init, rng, n_threads=1, hints=None):
     """Proposals for many clusters, where graphs take too long: k-means in the space on which the views agree, and on
     the views themselves, weighted by their odds."""
-    m, hints = len(sample.white), hints or {}
+    m, hints = len(sample.plain), hints or {}
     max_iter = iterations(len(sample.plain[0]), n_clusters)
     seeds = rng.integers(2**63, size=m + 2).tolist()
 
@@ -218,7 +252,7 @@ def propose_by_means(sample, held_out, n_clusters, n_init, rng, n_threads=1, hin
         return held_out.bits(labels, n_clusters, v)[0]
 
     own = np.array(list(in_order(own_bits, range(m), n_threads))) if m > 1 else np.full(1, 0.5)
-    w = sample.shares * odds(own) ** POWERS[-1]
+    w = sample.consensus.shares * odds(own) ** POWERS[-1]
 
     def judged(job):
         space, seed = job
@@ -226,7 +260,7 @@ def propose_by_means(sample, held_out, n_clusters, n_init, rng, n_threads=1, hin
         return labels, float(odds(held_out.bits(labels, n_clusters)[0]))
 
     def agreed():
-        return agreed_angles(sample, w, n_clusters)
+        return agreed_angles(sample, [w], n_clusters)[0]
 
     def plain():
         return np.hstack([np.float32(np.sqrt(a)) * X for a, X in zip(w / w.sum(), sample.plain, strict=True)])
@@ -280,12 +314,12 @@ def agree(proposals, n_clusters, n_init, rng, n_threads=1, hints=None):
 class HeldOut:
     """Judges partitions of some rows by the bits that views have about them on held-out halves."""
 
-    def __init__(self, white, rng, n_threads=1):
-        n = len(white[0])
+    def __init__(self, white, n, rng, n_threads=1):
+        """``white(rows)`` returns the whitened views of some of n rows."""
         self.rows = np.sort(rng.choice(n, BITS_ROWS, replace=False)) if n > BITS_ROWS else np.arange(n)
         self.seed = int(rng.integers(2**31))
         self.half = rng.permutation(len(self.rows)) % 2 == 0
-        self.views = list(in_order(self.prepare, [Y[self.rows] for Y in white], n_threads))
+        self.views = list(in_order(self.prepare, white(self.rows), n_threads))
 
     def prepare(self, Y):
         """Both halves of the rows, each with the inverse of the ridge regression fitted to it."""
@@ -353,16 +387,20 @@ def stacked(predictions, labels):
 
 
 def agreed_rows(sample, weights, count, exponent=AGREEMENT_EXPONENT):
-    """Rows in the space of `count` directions on which the weighted views agree (n, count) float32."""
-    weights, rng = weights / weights.max(), np.random.default_rng(0)
-    directions = agreed_space(sample.gram, sample.slices, weights, count, rng, exponent)
-    return sum(Y @ T.astype(np.float32) for Y, T in zip(sample.white, directions, strict=True))
+    """Rows in the spaces of `count` directions on which the views agree, one (n, count) float32 for each of several
+    weights (m,) of the views."""
+    consensus, spaces = sample.consensus, []
+    for w in weights:
+        rng = np.random.default_rng(0)
+        spaces.append(agreed_space(consensus.gram, consensus.views, w / w.max(), count, rng, exponent))
+    rows = sample.projected([np.hstack(maps) for maps in zip(*spaces, strict=True)])
+    return np.split(rows, len(weights), axis=1)
 
 
 def agreed_angles(sample, weights, n_clusters):
-    """Rows of length 1 in the space on which the weighted views agree (n, k) float32."""
+    """As :func:`agreed_rows`, with rows of length 1."""
     count = min(DIRECTIONS_PER_CLUSTER * n_clusters, MOST_DIRECTIONS)
-    return on_the_sphere(agreed_rows(sample, weights, count))
+    return [on_the_sphere(Y) for Y in agreed_rows(sample, weights, count)]
 
 
 def landmark_count(n_rows, n_clusters):
@@ -380,12 +418,15 @@ def landmark_graph(X, count, seed):
         return csr_array((n, 1), dtype=np.float32)
     some = X[np.sort(rng.choice(there, min(len(there), LANDMARK_ROWS * count), replace=False))]
     first = some[rng.choice(len(some), count, replace=False)]
-    centers = lloyd(some, first[None], LANDMARK_ITER, n_threads=1).centers[0]
+    centers = moved_centers(some, first[None], LANDMARK_ITER, n_threads=1)[0]
     r = min(NEAREST, count - 1)
     nearest, D = np.empty((n, r), np.int32), np.empty((n, r), np.float32)
-    step, sizes = 4096, squares(centers)
-    for a in range(0, n, step):
-        kernels.smallest(squared_distances(X[a : a + step], centers, sizes), nearest[a : a + step], D[a : a + step])
+    sizes, doubled = squares(centers), -2 * centers.T
+    for rows in row_ranges(n, max(64, SCORES // count)):
+        differences = X[rows] @ doubled  # ‖x - c‖² - ‖x‖²
+        differences += sizes
+        kernels.smallest(differences, nearest[rows], D[rows])
+    D = np.maximum(D + squares(X)[:, None], 0)
     width = 2 * np.sqrt(D[there]).mean(dtype=np.float64) ** 2 + np.finfo(np.float32).tiny
     weights = np.exp((D[:, :1] - D) / np.float32(width))
     weights /= weights.sum(1, keepdims=True)
@@ -431,38 +472,44 @@ def left_vectors(Z, count):
 # ---- codes
 
 
-def fused_start(sample, whiteners, scales, labels, own, n_clusters, K, rng, n_threads=1):
+def fused_start(sample, held_out, labels, own, n_clusters, K, rng, n_threads=1):
     """The Fused space for first labels of the sample's rows: it holds the views and the predicted clusters.
 
     F = [√w_1 X_1 … √w_m X_m | S], where w_v are the weights of the views and S = Σ β_v Y_v M_v predicts the clusters by
     ridge regression; both parts have mean squared length 1. Its K principal directions, as projections (l + k, d) of
-    every view, and the rotation (d, K) after which their signs lose least. whiteners W_v (l, p) and scales (k,) take
-    the embedding of view v to Y_v and X_v.
+    every view, and the rotation (d, K) after which their signs lose least.
     """
-    n, m = len(labels), len(sample.white)
-    weights = sample.shares * (odds(own) if m > 1 else 1.0)
+    n, consensus = len(labels), sample.consensus
+    weights = consensus.shares * (odds(own) if len(own) > 1 else 1.0)
     weights = weights / weights.sum()
-    beta = HeldOut(sample.white, rng, n_threads).bits(labels, n_clusters)[1]
-    T = indicators(labels, n_clusters, rng)
-    maps = [b * ridge_map(Y, T) for b, Y in zip(beta, sample.white, strict=True)]  # (p, c) each
-    S = sum(Y @ M.astype(np.float32) for Y, M in zip(sample.white, maps, strict=True))
+    beta = held_out.bits(labels, n_clusters)[1]
+    products = sample.products(indicators(labels, n_clusters, rng))
+    grams = [consensus.gram[view, view] * (n / sample.blocks.n_rows) for view in consensus.views]
+    maps = [b * ridge_map(G, YtT) for b, G, YtT in zip(beta, grams, products, strict=True)]  # (p, c) each
+    S = sample.projected(maps)
     size = np.sqrt(squares(S).mean(dtype=np.float64))
     size = 1 / size if size > 0 else 0.0
-    parts = [np.float32(np.sqrt(w)) * X for w, X in zip(weights, sample.plain, strict=True)] + [np.float32(size) * S]
-    F = np.hstack(parts)
-    G = (F.T @ F).astype(np.float64) / n
+    parts = [*zip(np.sqrt(weights), sample.plain, strict=True), (size, S)]
+
+    def fused_rows(where):
+        return np.hstack([np.float32(factor) * part[where] for factor, part in parts])
+
+    def gram(where):
+        F = fused_rows(where)
+        return (F.T @ F).astype(np.float64)
+
+    G = sum(in_order(gram, row_ranges(n, GRAM_ROWS), n_threads)) / n
     d = min(K, len(G))
     values, U = eigh(G, subset_by_index=(len(G) - d, len(G) - 1))
     total = values.sum()
     U = U[:, ::-1] * (FUSED_LENGTH / np.sqrt(total) if total > 0 else 1.0)
-    edges = np.cumsum([0, *(part.shape[1] for part in parts)])
-    blocks = [U[a:b] for a, b in pairwise(edges)]
+    blocks = [U[part] for part in side_by_side([part.shape[1] for _, part in parts])]
     projections = [
         np.vstack([W @ (size * M @ blocks[-1]), scale[:, None] * (np.sqrt(w) * block)]).astype(np.float32)
-        for W, M, scale, w, block in zip(whiteners, maps, scales, weights, blocks[:-1], strict=True)
+        for W, M, scale, w, block in zip(consensus.whiteners, maps, sample.scales, weights, blocks[:-1], strict=True)
     ]
-    some = F if n <= ROTATION_ROWS else F[np.sort(rng.choice(n, ROTATION_ROWS, replace=False))]
-    R = best_rotation(some @ U.astype(np.float32), K, rng)
+    some = np.arange(n) if n <= ROTATION_ROWS else np.sort(rng.choice(n, ROTATION_ROWS, replace=False))
+    R = best_rotation(fused_rows(some) @ U.astype(np.float32), K, rng)
     return Fused(projections, R, labels, weights)
 
 
@@ -477,11 +524,10 @@ def indicators(labels, n_clusters, rng):
     return T
 
 
-def ridge_map(Y, T):
-    """(p, c): the ridge regression of T on Y."""
-    G = (Y.T @ Y).astype(np.float64)
-    G[np.diag_indices(len(G))] += BITS_RIDGE * np.trace(G) / len(G)
-    return np.linalg.pinv(G, hermitian=True) @ (Y.T @ T)
+def ridge_map(G, YtT):
+    """(p, c): the ridge regression of T on Y, from YᵀY and YᵀT."""
+    ridge = BITS_RIDGE * np.trace(G) / len(G)
+    return np.linalg.pinv(G + ridge * np.eye(len(G)), hermitian=True) @ YtT
 
 
 def best_rotation(F, K, rng):

@@ -29,6 +29,7 @@ FITS_TO_ALL, WORK_TO_ALL = 4, 4_000_000  # most fits on all rows; rows × cluste
 ROUGH_ITER = 50  # iterations of a rough fit
 ITER, LARGE_ITER = 300, 100  # most iterations of a full fit; of one on all rows after rough fits
 SCORES = 2**18  # of a block: one megabyte
+WIDE_SCORES = 64  # clusters from which NumPy finds the highest score of a row faster than a kernel
 TOLERANCE = 1e-4  # fraction of the variance: a fit whose centers move less has converged
 
 
@@ -114,14 +115,23 @@ def known_means(X, known, n_clusters, rng):
 
 
 def lloyd(X, centers, max_iter, n_threads, held=None):
-    """Lloyd iterations from these centers. A cluster without rows keeps its center. Rows with a label `held` (n,) other
-    than -1 keep it."""
+    """Fits by Lloyd iterations from these centers. A cluster without rows keeps its center. Rows with a label `held`
+    (n,) other than -1 keep it."""
+    centers = moved_centers(X, centers, max_iter, n_threads, held)
+    found, nearness = nearest(X, centers, n_threads)
+    if held is not None:
+        found = np.where(held >= 0, held, found).astype(np.int32)
+    return Fits(centers, found, np.maximum(squares(X).sum(dtype=np.float64) - 2 * nearness, 0))
+
+
+def moved_centers(X, centers, max_iter, n_threads, held=None):
+    """The centers after Lloyd iterations, see :func:`lloyd`."""
     n_fits, n_clusters, d = centers.shape
     centers = centers.copy()
     labels = np.full((n_fits, len(X)), -1, np.int32)
     sums, sizes = np.zeros(centers.shape), np.zeros((n_fits, n_clusters), np.int64)
-    total = squares(X).sum(dtype=np.float64)
-    still = TOLERANCE * max(total / len(X) - (X.mean(0, dtype=np.float64) ** 2).sum(), 0) / d
+    variance = squares(X).mean(dtype=np.float64) - (X.mean(0, dtype=np.float64) ** 2).sum()
+    still = TOLERANCE * max(variance, 0) / d
     active = np.arange(n_fits)
     for _ in range(max_iter):
         found = nearest(X, centers[active], n_threads)[0]
@@ -134,10 +144,7 @@ def lloyd(X, centers, max_iter, n_threads, held=None):
         active = active[moved > still]
         if not len(active):
             break
-    found, nearness = nearest(X, centers, n_threads)
-    if held is not None:
-        found = np.where(held >= 0, held, found).astype(np.int32)
-    return Fits(centers, found, np.maximum(total - 2 * nearness, 0))
+    return centers
 
 
 def nearest(X, centers, n_threads):
@@ -147,9 +154,16 @@ def nearest(X, centers, n_threads):
     labels = np.empty((n_fits, len(X)), np.int32)
 
     def one_block(rows):
-        total = np.zeros(n_fits)
-        kernels.highest_scores(X[rows] @ flat.T, offsets, labels[:, rows], total)
-        return total
+        scores = X[rows] @ flat.T  # (n, f·c)
+        if centers.shape[1] < WIDE_SCORES:
+            total = np.zeros(n_fits)
+            kernels.highest_scores(scores, offsets, labels[:, rows], total)
+            return total
+        scores -= offsets
+        scores = scores.reshape(len(scores), *centers.shape[:2])
+        best = scores.argmax(2)
+        labels[:, rows] = best.T
+        return np.take_along_axis(scores, best[..., None], 2).sum((0, 2), dtype=np.float64)
 
     blocks = row_ranges(len(X), max(64, SCORES // len(flat)))
     return labels, sum(in_order(one_block, blocks, n_threads), np.zeros(n_fits))

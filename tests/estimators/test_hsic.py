@@ -68,8 +68,8 @@ def test_all_rows_get_codes_and_labels_for_any_train_size(train_size, capsys, mo
     assert f"embedding {n_train} training rows with 40 anchors" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("n", "n_train"), [(19_999, 19_999), (20_001, 20_000)])
-def test_the_default_train_size_is_at_most_20000_rows(n, n_train):
+@pytest.mark.parametrize(("n", "n_train"), [(14_999, 14_999), (15_001, 15_000)])
+def test_the_default_train_size_is_at_most_15000_rows(n, n_train):
     assert HSIC(4).check(n).n_train == n_train
     assert HSIC(4, train_size=1.0).check(n).n_train == HSIC(4, train_size=n).check(n).n_train == n
     assert HSIC.paper(4).check(n).n_train == n
@@ -228,7 +228,7 @@ def test_the_fast_preset_changes_only_defaults(tmp_path):
     given = HSIC(30, preset="fast", n_anchors=50, train_size=0.5, max_iter=7).check(50_000)
     assert (given.n_anchors, given.n_train, given.max_iter, given.n_init) == (50, 25_000, 7, 3)
     assert HSIC(500, preset="fast").check(50_000).n_train == 10_000  # twenty rows for each cluster
-    assert HSIC(30).check(50_000).n_train == 20_000
+    assert HSIC(30).check(50_000).n_train == 15_000
     assert HSIC(2000).check(50_000).n_train == 40_000
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 80)) + 2 * rng.standard_normal((3, 80))[np.arange(400) % 3]

@@ -81,7 +81,7 @@ def test_many_clusters_are_judged_by_some_of_them():
 def test_a_landmark_graph_joins_near_rows_and_no_missing_ones():
     X = blobs()
     X[7] = 0  # a missing view
-    Z = landmark_graph(X, 60, seed=0)
+    Z = landmark_graph(X, 60, rng=np.random.default_rng(0))
     assert Z.shape == (600, 60)
     assert Z[[7]].nnz == 0 or not Z[[7]].toarray().any()
     similarity = (Z @ Z.T).toarray()
@@ -101,7 +101,13 @@ def test_left_vectors_are_those_of_a_full_decomposition(columns):
 
 def test_spectral_clusters_of_a_graph_are_the_blobs_whether_it_is_connected_or_not():
     for spread in (0.05, 0.4):
-        labels = graph_labels([landmark_graph(blobs(spread=spread), 80, seed=0)], [1.0], 4, 5, seed=0)
+        labels = graph_labels(
+            [landmark_graph(blobs(spread=spread), 80, rng=np.random.default_rng(0))],
+            [1.0],
+            4,
+            5,
+            rng=np.random.default_rng(0),
+        )
         assert adjusted_rand_score(TRUTH, labels) > 0.95
 
 
@@ -152,7 +158,7 @@ def test_equal_views_are_judged_by_their_agreement_and_a_single_one_by_its_graph
     assert n_effective(np.full(2, 0.5), np.ones(2)) == 1  # copies
     three = proposed([blobs(seed) for seed in range(3)], repeats=2)
     assert len(three.labels) == 2 + 2 * 2  # graphs of the views and of the agreement, for two powers
-    assert sum(three.weights[2:4]) == pytest.approx(8 * three.weights[0])  # equal views: 1 - 1/9 against 1/9
+    assert sum(three.weights[1:3]) == pytest.approx(8 * three.weights[0])  # equal views: 1 - 1/9 against 1/9
     one = proposed([blobs()], repeats=2)
     assert len(one.labels) == 2 + 2  # graphs and k-means
     for labels in three.labels + one.labels:
@@ -163,9 +169,9 @@ def test_a_view_that_outweighs_all_others_is_not_asked_for_agreement():
     noise = [np.random.default_rng(seed).normal(size=(600, 6)).astype(np.float32) for seed in (1, 2)]
     found = proposed([blobs(spread=0.1), *noise], repeats=1)
     assert found.own[0] > 0.95 > 0.8 > max(found.own[1:])
-    equal, strong, equal_agreed, strong_agreed = found.weights
-    assert strong > 2 * max(equal, equal_agreed, strong_agreed)
-    assert adjusted_rand_score(TRUTH, found.labels[1]) > 0.95
+    equal, equal_agreed, strong, strong_agreed = found.weights
+    assert strong > 1.5 * max(equal, equal_agreed, strong_agreed)
+    assert adjusted_rand_score(TRUTH, found.labels[2]) > 0.95
 
 
 def test_many_clusters_are_proposed_by_k_means():

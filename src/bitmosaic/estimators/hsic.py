@@ -41,7 +41,7 @@ from bitmosaic.solver.train import Options, train
 from bitmosaic.views import Views, as_views
 
 FIXED_STEPS = 4  # progress steps of a fit besides its iterations
-AUTO_TRAIN_SIZE, AUTO_TRAIN_ROWS_PER_CLUSTER = 20_000, 20
+AUTO_TRAIN_SIZE, AUTO_TRAIN_ROWS_PER_CLUSTER = 15_000, 20
 FAST = {"n_anchors": 128, "train_size": 3000, "max_iter": 4, "n_init": 3, "n_fits": 1}
 CHOSEN_BY_SOLVER = ("n_clusters", "coupling", "cluster_iter", "n_fits")  # the solver takes None for "auto"
 MAX_ITER, MANY_CLUSTERS, MANY_CLUSTERS_ITER = 8, 100, 4
@@ -127,7 +127,7 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Stop when an iteration lowers the objective by less than this share.
     train_size : int, float or "auto", default="auto"
         Number (int) or share (float) of the rows used to learn the projections. All rows are encoded and clustered.
-        "auto" is 20,000 rows or 20 rows per cluster, whichever is more.
+        "auto" is 15,000 rows or 20 rows per cluster, whichever is more.
     memory_limit : int, str or None, default=None
         Bound on the memory the fit allocates besides its input and output, for example "512MB". Similarities that do
         not fit are computed again when needed. At least 24 bytes per row are required. None is a quarter of the

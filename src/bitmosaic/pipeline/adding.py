@@ -359,7 +359,7 @@ def compare(train_labels: Any, train_distances: Any, labels: np.ndarray, distanc
 def optimism(n_fitted: int) -> float:
     """Upper bound of the share that is beyond only because codes fit the images they were learned from too well.
 
-    Measured. Codes are learned from at most 20,000 images; with more fitted images, the effect is smaller.
+    Measured. Codes are learned from a sample of the images, so with more fitted images the effect is smaller.
     """
     learned = min(n_fitted, AUTO_TRAIN_SIZE)
     return 2 / max(learned, 1) ** 0.5 * learned / max(n_fitted, 1)

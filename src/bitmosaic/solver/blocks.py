@@ -199,10 +199,8 @@ class Blocks:
         return self.add_up(own_grams)
 
     def joint_gram(self):
-        """Gram matrix of the concatenated similarities (Σl, Σl) float64, and the slice of each view in it.
-
-        Between views the products are in float32.
-        """
+        """Gram matrix of the concatenated similarities (Σl, Σl) float64, and the slice of each view in it. The
+        products of a block are in float32."""
         views = side_by_side([e.n_anchors for e in self.embeddings])
         parts = self.add_up(partial(all_grams, [e.n_anchors for e in self.embeddings]))
         joint = np.empty((views[-1].stop, views[-1].stop))
@@ -265,7 +263,7 @@ def own_grams(Zs):
 
 def all_grams(n_anchors, Zs):
     Zs = [Z[:, :l] for Z, l in zip(Zs, n_anchors, strict=True)]
-    return None, [own_products(Z) for Z in Zs] + [A.T @ B for A, B in combinations(Zs, 2)]
+    return None, [Z.T @ Z for Z in Zs] + [A.T @ B for A, B in combinations(Zs, 2)]
 
 
 def side_by_side(widths):

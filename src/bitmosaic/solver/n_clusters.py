@@ -111,7 +111,7 @@ def estimate_n_clusters(blocks, rows, consensus, rng):
     apart = best_count(plain, rng, separate=True) if are_separated(plain, rng) else None
     del plain
     agreed = best_count(
-        on_the_sphere(agreed_rows(sample, [consensus.shares], DIRECTIONS, AGREEMENT_EXPONENT)[0]), rng, separate=False
+        on_the_sphere(agreed_rows(sample, consensus.shares, DIRECTIONS, AGREEMENT_EXPONENT)), rng, separate=False
     )
     better = apart is not None and max(apart.silhouette) > max(agreed.silhouette, default=0)
     return apart if better else agreed

@@ -9,6 +9,7 @@ Everything here works on a sample of rows. X_v (n, k), the reduced columns of vi
 its whitened similarities, only for the rows that judge partitions. Both are zero where the view is missing.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,6 +38,7 @@ from bitmosaic.solver.start import (
     moved_centers,
     on_the_sphere,
     random_rotation,
+    top_eigenvectors,
 )
 from bitmosaic.solver.steps import FUSED_LENGTH, rotation
 
@@ -44,17 +46,17 @@ BITS_ROWS, BITS_CLUSTERS = 6000, 64  # most rows and clusters that a partition i
 BITS_RIDGE = 0.01  # of the mean eigenvalue
 LEAST_BITS, MOST_BITS = 0.01, 0.99  # bounds, so that odds stay finite
 LANDMARKS, ROWS_PER_LANDMARK, NEAREST = 1000, 4, 5
-LANDMARK_ROWS, LANDMARK_ITER = 6, 8  # rows per landmark, and iterations, of the k-means that finds landmarks
+DENSE_LANDMARKS = 1024  # most of a graph whose spectrum is computed from a dense Gram matrix, which is faster
+LANDMARK_ROWS, LANDMARK_ITER = 6, 5  # rows per landmark, and iterations, of the k-means that finds landmarks
 GRAPHS = 3  # at least, of all views together: graphs of different landmarks vary, and less so side by side
-REPEATS, REPEATED_CLUSTERS = 3, 64  # proposals that differ in their landmarks only; up to this number of clusters
-REPEATS_PER_DRAW = 2  # with several draws of anchors
+REPEATS, REPEATED_CLUSTERS = 2, 64  # proposals that differ in their landmarks only; up to this number of clusters
 KEPT_DRAWS = 3  # of anchors, in memory at once: the first, the last and the next
 FEW_CLUSTERS = 128  # up to this number, graphs and the consensus of all proposals are affordable
 OWN_INIT = 2  # initializations of the clusters of single views
 LEAST_ITER, KMEANS_WORK = 3, 20_000_000  # iterations of k-means; rows × clusters × iterations
-POWERS = (0, 2)  # of the odds of a view, in its weight in a proposal
+STRONG = 2  # power of the odds of a view, in its weight in a proposal
 CONFIDENCE = 1.5  # power of the odds of proposals, in their weight in the consensus
-ROTATION_ROWS, ROTATION_ITER = 6000, 20
+ROTATION_ROWS, ROTATION_ITER = 6000, 8
 GRAM_ROWS = 2048
 
 
@@ -106,17 +108,16 @@ class Fused:
     view_weights: np.ndarray  # (m,), sum 1
 
 
-def proposals_start(draws, n_draws, rows, o, rng, guide=None):
+def proposals_start(draws, rows, o, rng, guide=None):
     """The fused space and the first labels of some rows, given by their positions in the blocks.
 
-    `draws` are `n_draws` pairs (blocks, consensus), one for each draw of anchors; the space belongs to the first draw.
+    `draws` are pairs (blocks, consensus), one for each draw of anchors; the space belongs to the first draw.
     Where a `guide` knows a label, it is the first label.
     """
     hints, n_init = kmeans_hints(guide, rows), max(1, o.n_init // 2)
     propose = propose_by_means
     if o.n_clusters <= FEW_CLUSTERS:
-        repeats = REPEATS_PER_DRAW if n_draws > 1 else REPEATS if o.n_clusters <= REPEATED_CLUSTERS else 1
-        propose = partial(propose_by_graphs, repeats=repeats)
+        propose = partial(propose_by_graphs, repeats=REPEATS if o.n_clusters <= REPEATED_CLUSTERS else 1)
     proposals: list[Proposals] = []
     for blocks, consensus in draws:
         sample = start_sample(blocks, rows, consensus)
@@ -134,14 +135,15 @@ def proposals_start(draws, n_draws, rows, o, rng, guide=None):
 def proposals_bytes(n_rows, columns, n_anchors, n_clusters, n_draws, n_threads):
     """Upper bound on the memory of :func:`proposals_start` for views with these numbers of columns."""
     m, plain, white = len(columns), sum(columns), len(columns) * min(n_anchors, WHITENED)
-    sample = 4 * n_rows * (white + plain) * min(n_draws, KEPT_DRAWS)
-    of_views, few = max(m, GRAPHS + m - 1), n_clusters <= FEW_CLUSTERS
-    n_graphs = max(of_views + len(POWERS) * REPEATS, GRAPHS * REPEATS)
+    n_judging, few = min(n_rows, BITS_ROWS), n_clusters <= FEW_CLUSTERS
+    sample = (4 * n_rows * plain + 8 * n_judging * white) * min(n_draws, KEPT_DRAWS)
+    of_views = max(m, GRAPHS + m - 1)
+    n_graphs = max(of_views + 2 * REPEATS, GRAPHS * REPEATS)
     graphs = 60 * n_rows * (n_graphs + n_threads * of_views) if few else 0
-    spaces = 12 * n_rows * max(plain, MOST_DIRECTIONS, min(n_clusters, FEW_CLUSTERS)) * n_threads
-    judged = 4 * BITS_ROWS * (min(n_clusters, BITS_CLUSTERS) * (m + 3) * n_threads + white)
-    fused = 8 * n_rows * (plain + min(n_clusters, FEW_CLUSTERS))
-    return sample + max(graphs + spaces + judged, fused + judged)
+    spaces = 12 * n_rows * max(MOST_DIRECTIONS, min(n_clusters, FEW_CLUSTERS), 0 if few else plain) * n_threads
+    judged = 4 * n_judging * (min(n_clusters, BITS_CLUSTERS) * (m + 3) * n_threads + white)
+    fused = 12 * n_rows * min(n_clusters, FEW_CLUSTERS) + 8 * GRAM_ROWS * (plain + n_clusters) * n_threads
+    return sample + judged + max(graphs + spaces, fused)
 
 
 def start_sample(blocks, rows, consensus):
@@ -190,54 +192,61 @@ def propose_by_graphs(sample, held_out, n_clusters, n_init, rng, n_threads=1, hi
     Bits compare the powers of the odds. Between the two kinds they are biased: there, the number of views decides. A
     single view has nothing to agree with: its graphs are proposed beside k-means on its own directions.
     """
-    m = len(sample.plain)
+    m, shares = len(sample.plain), sample.consensus.shares
     count = landmark_count(len(sample.plain[0]), n_clusters)
 
-    def seeded(jobs):
-        return list(zip(jobs, rng.integers(2**63, size=len(jobs)).tolist(), strict=True))
+    def run(jobs):
+        """The results of functions of a random generator, each with a generator of its own."""
+        seeded = zip(jobs, rng.integers(2**63, size=len(jobs)).tolist(), strict=True)
+        return list(in_order(lambda job: job[0](np.random.default_rng(job[1])), seeded, n_threads))
 
-    def graphs_of(spaces):
-        return list(in_order(lambda job: landmark_graph(job[0], count, job[1]), seeded(spaces), n_threads))
+    def graphs_of(X, n_graphs, rng):
+        return [landmark_graph(X, count, rng) for _ in range(n_graphs)]
 
-    def judged(job):
-        (graphs, weights), seed = job
-        labels = graph_labels(graphs, weights, n_clusters, n_init, seed, hints)
+    def judged(labels):
         return labels, odds(held_out.bits(labels, n_clusters)[0])
 
-    def judged_means(job):
-        space, seed = job
-        labels = kmeans(space, n_clusters, n_init, np.random.default_rng(seed), 1, **(hints or {}))
-        return labels, odds(held_out.bits(labels, n_clusters)[0])
+    def by_graphs(graphs, weights, rng):
+        return judged(graph_labels(graphs, weights, n_clusters, n_init, rng, hints))
+
+    def by_graphs_of(X, n_graphs, rng):
+        return by_graphs(graphs_of(X, n_graphs, rng), np.ones(n_graphs), rng)
+
+    def by_means(X, rng):
+        return judged(kmeans(X, n_clusters, n_init, rng, 1, **(hints or {})))
 
     if m == 1:
-        graphs = graphs_of(sample.plain * (GRAPHS * repeats))
-        groups = [(graphs[a : a + GRAPHS], np.ones(GRAPHS)) for a in range(0, len(graphs), GRAPHS)]
-        spaces = agreed_angles(sample, [np.ones(1)], n_clusters) * repeats
-        found = [*in_order(judged, seeded(groups), n_threads), *in_order(judged_means, seeded(spaces), n_threads)]
+        by_view = partial(by_graphs_of, sample.plain[0], GRAPHS)
+        by_directions = partial(by_means, agreed_angles(sample, np.ones(1), n_clusters))
+        found = run([by_view] * repeats + [by_directions] * repeats)
         return Proposals([labels for labels, _ in found], [value**CONFIDENCE for _, value in found], np.full(1, 0.5))
 
     copies = -(-GRAPHS // m)
-    graphs = graphs_of([X for X in sample.plain for _ in range(copies)])
 
-    def own_bits(job):
-        v, seed = job
-        labels = graph_labels(graphs[v * copies : (v + 1) * copies], np.ones(copies), n_clusters, OWN_INIT, seed)
-        return held_out.bits(labels, n_clusters, v)[0]
+    def own_graphs(v, rng):
+        graphs = graphs_of(sample.plain[v], copies, rng)
+        labels = graph_labels(graphs, np.ones(copies), n_clusters, OWN_INIT, rng)
+        return graphs, held_out.bits(labels, n_clusters, v)[0]
 
-    own = np.array(list(in_order(own_bits, seeded(range(m)), n_threads)))
-    strengths = [odds(own) ** power for power in POWERS]
-    weights = [sample.consensus.shares * strength for strength in strengths]
-    agreed = graphs_of([Y for Y in agreed_angles(sample, weights, n_clusters) for _ in range(repeats)])
-    work = [(graphs, np.repeat(w, copies)) for w in weights] + [([Z], np.ones(1)) for Z in agreed]
-    found = list(in_order(judged, seeded(work), n_threads))
-    by_views, by_agreement = np.split(np.array([value for _, value in found]), [len(POWERS)])
-    by_agreement = by_agreement.reshape(len(POWERS), repeats)
-    confidence = np.sqrt(by_views * np.exp(np.log(by_agreement).mean(1))) ** CONFIDENCE
-    share = np.array(
-        [1 - 1 / max(n_effective(sample.consensus.shares, o), 1) ** 2 for o in strengths]
-    )  # of the agreement
-    values = np.concatenate([confidence * (1 - share), np.repeat(confidence * share / repeats, repeats)])
-    return Proposals([labels for labels, _ in found], values.tolist(), own)
+    def by_agreement(weights):
+        return [partial(by_graphs_of, agreed_angles(sample, weights, n_clusters), 1)] * repeats
+
+    # The agreement of equal views needs no odds, so it is found beside the graphs of the single views.
+    found = run([partial(own_graphs, v) for v in range(m)] + by_agreement(shares))
+    views, equal_agreed = found[:m], found[m:]
+    graphs, own = [Z for Zs, _ in views for Z in Zs], np.array([bits for _, bits in views])
+    strengths = [np.ones(m), odds(own) ** STRONG]
+    by_views = [partial(by_graphs, graphs, np.repeat(shares * strength, copies)) for strength in strengths]
+    by_equal, by_strong, *strong_agreed = run(by_views + by_agreement(shares * strengths[1]))
+    labels, values = [], []
+    for strength, (of_views, value), agreed in zip(
+        strengths, (by_equal, by_strong), (equal_agreed, strong_agreed), strict=True
+    ):
+        confidence = np.sqrt(value * np.exp(np.mean([np.log(v) for _, v in agreed]))) ** CONFIDENCE
+        share = 1 - 1 / max(n_effective(shares, strength), 1) ** 2  # of the agreement
+        labels += [of_views, *(found for found, _ in agreed)]
+        values += [confidence * (1 - share)] + [confidence * share / repeats] * repeats
+    return Proposals(labels, values, own)
 
 
 def propose_by_means(sample, held_out, n_clusters, n_init, rng, n_threads=1, hints=None):
@@ -252,7 +261,7 @@ def propose_by_means(sample, held_out, n_clusters, n_init, rng, n_threads=1, hin
         return held_out.bits(labels, n_clusters, v)[0]
 
     own = np.array(list(in_order(own_bits, range(m), n_threads))) if m > 1 else np.full(1, 0.5)
-    w = sample.consensus.shares * odds(own) ** POWERS[-1]
+    w = sample.consensus.shares * odds(own) ** STRONG
 
     def judged(job):
         space, seed = job
@@ -260,7 +269,7 @@ def propose_by_means(sample, held_out, n_clusters, n_init, rng, n_threads=1, hin
         return labels, float(odds(held_out.bits(labels, n_clusters)[0]))
 
     def agreed():
-        return agreed_angles(sample, [w], n_clusters)[0]
+        return agreed_angles(sample, w, n_clusters)
 
     def plain():
         return np.hstack([np.float32(np.sqrt(a)) * X for a, X in zip(w / w.sum(), sample.plain, strict=True)])
@@ -387,32 +396,28 @@ def stacked(predictions, labels):
 
 
 def agreed_rows(sample, weights, count, exponent=AGREEMENT_EXPONENT):
-    """Rows in the spaces of `count` directions on which the views agree, one (n, count) float32 for each of several
-    weights (m,) of the views."""
-    consensus, spaces = sample.consensus, []
-    for w in weights:
-        rng = np.random.default_rng(0)
-        spaces.append(agreed_space(consensus.gram, consensus.views, w / w.max(), count, rng, exponent))
-    rows = sample.projected([np.hstack(maps) for maps in zip(*spaces, strict=True)])
-    return np.split(rows, len(weights), axis=1)
+    """Rows in the space of `count` directions on which the weighted views agree (n, count) float32."""
+    consensus, rng = sample.consensus, np.random.default_rng(0)
+    weights = weights / weights.max()
+    return sample.projected(agreed_space(consensus.gram, consensus.views, weights, count, rng, exponent))
 
 
 def agreed_angles(sample, weights, n_clusters):
-    """As :func:`agreed_rows`, with rows of length 1."""
+    """Rows of length 1 in the space on which the weighted views agree (n, k) float32."""
     count = min(DIRECTIONS_PER_CLUSTER * n_clusters, MOST_DIRECTIONS)
-    return [on_the_sphere(Y) for Y in agreed_rows(sample, weights, count)]
+    return on_the_sphere(agreed_rows(sample, weights, count))
 
 
 def landmark_count(n_rows, n_clusters):
     return min(LANDMARKS, max(2 * n_clusters, n_rows // ROWS_PER_LANDMARK), n_rows)
 
 
-def landmark_graph(X, count, seed):
+def landmark_graph(X, count, rng):
     """Z (n, p): similarities of each row to its nearest landmarks, divided by the root of the landmark's degree.
 
     Landmarks are centers of a short k-means. Rows without the view have no edges.
     """
-    rng, there = np.random.default_rng(seed), np.flatnonzero(X.any(1))
+    there = np.flatnonzero(X.any(1))
     n, count = len(X), min(count, len(there))
     if count < 2:
         return csr_array((n, 1), dtype=np.float32)
@@ -438,7 +443,7 @@ def landmark_graph(X, count, seed):
     return csr_array(Z @ diags_array(1 / np.sqrt(np.maximum(degrees, 1e-9)).astype(np.float32)))
 
 
-def graph_labels(graphs, weights, n_clusters, n_init, seed, hints=None):
+def graph_labels(graphs, weights, n_clusters, n_init, rng, hints=None):
     """Spectral clustering of the rows of all graphs side by side, each times the root of its weight."""
     weights = np.asarray(weights) / np.sum(weights)
     Z = csr_array(hstack([np.float32(np.sqrt(w)) * Z for w, Z in zip(weights, graphs, strict=True)]))
@@ -448,23 +453,20 @@ def graph_labels(graphs, weights, n_clusters, n_init, seed, hints=None):
     U, values = left_vectors(Z, count)
     connected = len(values) > 1 and values[1] < 1 - 1e-4  # then the first vector is constant
     U = U[:, 1:] if connected else U[:, :n_clusters]
-    rng = np.random.default_rng(seed)
     max_iter = iterations(len(U), n_clusters)
     return kmeans(on_the_sphere(U.astype(np.float32)), n_clusters, n_init, rng, 1, max_iter, **(hints or {}))
 
 
 def left_vectors(Z, count):
     """The left singular vectors (n, k) of a sparse matrix, and the squares of their singular values, largest first."""
-    if count < Z.shape[1] // 8:
+    p = Z.shape[1]
+    if p > DENSE_LANDMARKS and count < p // 8:
         start = np.random.default_rng(0).standard_normal(min(Z.shape)).astype(Z.dtype)
-        try:
+        with suppress(ArpackError):
             U, values, _ = svds(Z, count, v0=start, tol=1e-3)
             order = np.argsort(-values, kind="stable")
             return np.ascontiguousarray(U[:, order]), values[order] ** 2
-        except ArpackError:
-            pass
-    G = (Z.T @ Z).toarray().astype(np.float64)
-    values, V = eigh(G, subset_by_index=(len(G) - count, len(G) - 1))
+    values, V = top_eigenvectors((Z.T @ Z).toarray(), count, np.random.default_rng(0))
     values, V = values[::-1], V[:, ::-1]
     return Z @ (V / np.sqrt(np.maximum(values, 1e-9))), values
 

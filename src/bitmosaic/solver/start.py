@@ -23,9 +23,9 @@ from bitmosaic.solver.embedding import squared_distances, squares
 
 
 SEEDING_ROWS, SEEDING_ROWS_PER_CLUSTER = 5000, 5
-SEEDING_WORK = 2_000_000  # rows × clusters × fits
+SEEDING_WORK = 1_000_000  # rows × clusters × fits
 LLOYD_WORK = 200_000_000  # rows × clusters × rounds of a fit
-FITS_TO_ALL, WORK_TO_ALL = 4, 4_000_000  # most fits on all rows; rows × clusters × fits
+FITS_TO_ALL, WORK_TO_ALL = 4, 2_000_000  # most fits on all rows; rows × clusters × fits
 ROUGH_ITER = 50  # iterations of a rough fit
 ITER, LARGE_ITER = 300, 100  # most iterations of a full fit; of one on all rows after rough fits
 SCORES = 2**18  # of a block: one megabyte
@@ -198,12 +198,12 @@ def random_rotation(n_from, n_to, rng):
 
 
 def top_eigenvectors(A, count, rng):
-    """The largest eigenvalues of a symmetric matrix and their vectors; by Lanczos if few are needed."""
-    v0 = rng.standard_normal(len(A))
-    if count < len(A) // 4:
+    """The largest eigenvalues of a symmetric matrix and their vectors, ascending; by Lanczos if few are needed."""
+    v0 = rng.standard_normal(len(A)).astype(A.dtype)
+    if count < len(A) // 8:
         with suppress(ArpackError):  # a matrix of zeros, or no convergence
             return eigsh(A, k=count, v0=v0)
-    return eigh(A, subset_by_index=[len(A) - count, len(A) - 1])
+    return eigh(A.astype(np.float64), subset_by_index=[len(A) - count, len(A) - 1])
 
 
 def rotation_start(grams, K, rng):

@@ -34,7 +34,7 @@ from bitmosaic.views import exact_dtype, read_rows
 PROBES = 2048  # rows that determine the kernel width
 REACH = 0.99  # fraction of the probes with an anchor within the kernel width
 ROWS_PER_ANCHOR = 5  # at least, for the start from proposals
-START_ROWS, START_ROWS_PER_CLUSTER = 20_000, 50  # rows from which first clusters are proposed
+START_ROWS, START_ROWS_PER_CLUSTER = 15_000, 50  # rows from which first clusters are proposed
 AUTO_COUPLING = 0.15  # fraction of the total vote of the views
 PAPER_COUPLING = 1e-5
 FEW_ROWS, FEW_PAIRS, DRAWS_OF_FEW_ROWS = 5000, 200_000, 3  # pairs of rows and clusters
@@ -177,7 +177,7 @@ def _train(data, o, rng, report, checkpoint, rules, known):
                 other.center(n_present)
                 yield other, agreement(other)
 
-        found = proposals_start(draws(), count, start_rows, o, rng, guide)
+        found = proposals_start(draws(), start_rows, o, rng, guide)
         learning = FusedBlocks(blocks, found.projections, keep_fused and blocks.is_local)
         n_learned = np.array([len(rows)])
         start = Start([found.rotation], found.labels)

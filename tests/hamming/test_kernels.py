@@ -106,22 +106,31 @@ def test_fast_exp_of_very_negative_values_is_tiny_but_finite():
 # ---- similarities
 
 
-def similar(X, anchors, gamma, mean, missing):
-    products = X @ anchors.T
+def similar(X, anchors, gamma, mean, missing, linear=0.0, reach=np.inf):
+    Z = np.empty((len(X), len(mean)), np.float32)
+    Z[:, : len(anchors)] = X @ anchors.T
     sizes = [np.einsum("ij,ij->i", A, A) for A in (X, anchors)]
-    kernels.similarities(products, *sizes, np.float32(1 / gamma), mean, missing, np.float32(np.inf))
-    return products
+    width, linear, most, reach = (np.float32(x) for x in (1 / gamma, linear, 2, reach))
+    kernels.similarities(Z, X, *sizes, width, linear, most, mean, missing, reach)
+    return Z
 
 
+@pytest.mark.parametrize("linear", [0.0, 0.9])
 @pytest.mark.parametrize(("n", "l", "d"), [(1, 1, 1), (40, 9, 3), (7, 130, 20)])
-def test_similarities_agree_with_numpy(n, l, d):
+def test_similarities_and_linear_columns_agree_with_numpy(n, l, d, linear):
     rng = np.random.default_rng(n)
     X, anchors = rng.normal(size=(n, d)).astype(np.float32), rng.normal(size=(l, d)).astype(np.float32)
-    mean, missing = rng.uniform(0, 0.5, l).astype(np.float32), np.arange(n) % 5 == 1
-    found = similar(X, anchors, 2.0 * d, mean, missing)
+    mean, missing = rng.uniform(0, 0.5, l + d * (linear > 0)).astype(np.float32), np.arange(n) % 5 == 1
     distances = ((X[:, None].astype(float) - anchors) ** 2).sum(2)
-    expected = np.exp(-distances / (2 * d)) - mean
-    expected[missing] = 0
+    reach = np.median(distances.min(1)) + 1e-3
+    found = similar(X, anchors, 2.0 * d, mean, missing, linear, reach)
+    expected = np.exp(-distances / (2 * d))
+    if linear:
+        expected = np.hstack([expected, np.clip(linear * X, -2, 2)])
+    expected -= mean
+    far = distances.min(1) >= reach
+    expected[missing | far] = 0
+    assert n == 1 or far.any()
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, atol=2e-6)
     np.testing.assert_array_equal(found[missing], 0)

@@ -80,22 +80,28 @@ def fast_exp(x):
 
 
 @kernel()
-def similarities(products, row_squares, anchor_squares, inverse_width, mean, missing, reach):
-    """products (n, l) f32 INOUT: xᵀa becomes exp(-‖x - a‖²/γ) - mean, zero if the row is missing or has no anchor with
-    ‖x - a‖² < reach f32 · row_squares (n,), anchor_squares (l,), mean (l,) f32 IN · missing (n,) bool IN ·
-    inverse_width f32 IN: 1/γ."""
-    for i in range(products.shape[0]):
-        row, square = products[i], row_squares[i]
+def similarities(Z, rows, row_squares, anchor_squares, inverse_width, linear, most, mean, missing, reach):
+    """Z (n, l) or (n, l + k) f32 INOUT: xᵀa becomes exp(-‖x - a‖²/γ) - mean, and the columns after it become linear · x
+    within ±`most`, less their mean. All zero if the row is missing or has no anchor with ‖x - a‖² < reach f32.
+
+    rows (n, k), row_squares (n,), anchor_squares (l,), mean (l or l + k,) f32 IN · missing (n,) bool IN · inverse_width
+    (1/γ), linear, most f32 IN."""
+    l = len(anchor_squares)
+    for i in range(Z.shape[0]):
+        row, square = Z[i], row_squares[i]
         if missing[i]:
             row[:] = _ZERO
             continue
         near = False
-        for j in range(len(row)):
+        for j in range(l):
             distance = max(square + anchor_squares[j] - row[j] - row[j], _ZERO)
             near |= distance < reach
             row[j] = fast_exp(-distance * inverse_width) - mean[j]
         if not near:
             row[:] = _ZERO
+            continue
+        for j in range(l, len(row)):
+            row[j] = min(max(linear * rows[i, j - l], -most), most) - mean[j]
 
 
 @kernel()

@@ -108,17 +108,13 @@ class Embedding:
         """Raw rows (n, d) -> Z (n, l), and which rows are missing. Missing rows are zero and do not contribute to any
         sum."""
         rows, missing = self.normalize(X, check)
-        products = rows @ self.anchors.T
-        inverse_width = np.float32(1 / self.gamma)
+        Z, l = np.empty((len(rows), self.n_columns), np.float32), self.n_anchors
+        np.matmul(rows, self.anchors.T, out=Z[:, :l])
+        sizes, width = (squares(rows), squares(self.anchors)), np.float32(1 / self.gamma)
         reach = np.float32(STRANGE * self.gamma if self.silence else np.inf)
-        mean, beyond = self.mean[: self.n_anchors], self.mean[self.n_anchors :]
-        kernels.similarities(products, squares(rows), squares(self.anchors), inverse_width, mean, missing, reach)
-        if not self.linear:
-            return products, missing
-        rows *= np.float32(self.linear)
-        np.clip(rows, -LARGEST_COLUMN, LARGEST_COLUMN, out=rows)
-        unlike_any = missing | ~products.any(1) if self.silence else missing
-        return np.hstack([products, subtract_mean(rows, beyond, unlike_any)]), missing
+        linear, most = np.float32(self.linear), np.float32(LARGEST_COLUMN)
+        kernels.similarities(Z, rows, *sizes, width, linear, most, self.mean, missing, reach)
+        return Z, missing
 
     def centered(self, mean):
         return replace(self, mean=np.asarray(mean, np.float32))

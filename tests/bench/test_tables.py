@@ -224,8 +224,9 @@ def test_a_table_of_data_sets_takes_all_views_of_each():
     ]
     table = multiview_table(runs)
     assert [block.quantity for block in table.blocks] == ["ACC", "NMI"]
-    assert "| HSIC | **0.920** | **0.960** |" in table.markdown()
-    assert "| MLAN | – | out of memory |" in table.markdown()
+    assert "| HSIC | **0.920** | **0.960** | **1.0** |" in table.markdown()
+    assert "| k-means | 0.800 | – | 2.2 |" in table.markdown()
+    assert "| MLAN | – | out of memory | 2.8 |" in table.markdown()
     assert "one (100 rows), 2 views; two (100 rows), 3 views." in table.markdown()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from scipy.stats import rankdata
 
 from bitmosaic.bench.baselines import BINARY, METHODS, MULTI_VIEW, SINGLE_VIEW
 from bitmosaic.bench.experiment import SCORES, Run
@@ -68,7 +69,7 @@ UNITS = (
 CSV_NAMES = ("data", "quantity", "group", "method", "column", "unit")
 CSV_FIGURES = ("mean", "std", "runs", "ratio", "paper", "paper_ratio")
 
-Kind = Literal["score", "seconds", "bytes", "times"]
+Kind = Literal["score", "seconds", "bytes", "times", "rank"]
 Row = tuple[str, str, list[tuple[str, bool]]]  # group, method, [(text, best)]
 
 
@@ -131,6 +132,17 @@ class Block:
             for group, method, cells in self.rows
         ]
         return replace(self, rows=rows)
+
+    def with_ranks(self) -> "Block":
+        """Add a column with the mean rank of each method. Equal ones share the mean of their ranks; a method without a
+        value is last."""
+        values = [[np.inf if cell.mean is None else -cell.mean for cell in cells] for *_, cells in self.rows]
+        ranks = rankdata(values, axis=0).mean(1)
+        rows = [
+            (group, method, [*cells, Cell(float(rank), best=rank == ranks.min())])
+            for (group, method, cells), rank in zip(self.rows, ranks, strict=True)
+        ]
+        return replace(self, columns=(*self.columns, "mean rank"), kinds=(*self.kinds, "rank"), rows=rows)
 
     def with_ratios(self) -> "Block":
         """Add speed-ups over k-means to seconds, of our values and of the paper's."""
@@ -205,6 +217,8 @@ def _figure(kind: Kind, value: float, like: float | None = None) -> str:
     size = abs(value if like is None else like)
     if kind == "score":
         return f"{value:.3f}"
+    if kind == "rank":
+        return f"{value:.1f}"
     if kind == "seconds":
         return f"{value:,.{3 if size < 0.1 else 2 if size < 1 else 1 if size < 100 else 0}f}"
     if kind == "times":
@@ -298,7 +312,7 @@ def table5(runs: Runs) -> PaperTable:
 
 
 def multiview_table(runs: Runs) -> PaperTable:
-    """ACC and NMI of every method on all views of each data set."""
+    """ACC and NMI of every method on all views of each data set, and its mean rank."""
     sets = by_data(comparable(runs, "The table of multi-view data sets", "multiview"))
     grid: Grid = {}
     sizes = []
@@ -310,7 +324,7 @@ def multiview_table(runs: Runs) -> PaperTable:
                 grid.setdefault(run.method, {}).setdefault(run.data, []).append(run)
     columns = list(dict.fromkeys(own[0].data for own in sets.values()))
     scores = {score: SCORES[score] for score in ("acc", "nmi")}
-    blocks = [block.with_best(max) for block in _blocks("", grid, columns, scores, lambda run: run.scores)]
+    blocks = [block.with_best(max).with_ranks() for block in _blocks("", grid, columns, scores, lambda run: run.scores)]
     notes = [*_notes(grid), "; ".join(sizes) + "."]
     return PaperTable("Multi-view data sets", "Quality with all views together.", blocks, notes)
 

@@ -26,7 +26,7 @@ test-oldest:  ## quick tests with the oldest allowed versions of the dependencie
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install -qq --disable-pip-version-check uv
 	$(OLDEST)/bin/uv pip install -q --python $(OLDEST)/bin/python --resolution lowest-direct --editable '.[deep,dask,web,bench]' \
-	  'hypothesis>=6.100' 'onnx>=1.16' 'pandas>=2.2' 'pytest>=8.2' 'pytest-xdist>=3.6' 'PyWavelets>=1.6'
+	  'hypothesis>=6.100' 'onnx>=1.16' 'pandas>=2.2' 'pytest>=9.0.1' 'pytest-xdist>=3.6' 'PyWavelets>=1.6'
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n auto --dist worksteal $(QUICK)
 
 dist-check: $(READY)  ## build the wheel and the sdist, install the wheel in a fresh environment, and run the demo there

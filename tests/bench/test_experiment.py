@@ -84,7 +84,7 @@ def test_shipped_experiments_are_read(tmp_path):
     names = ("lbp", "gist", "hog")
     write_views(tmp_path / "cifar10", Views(names, tuple(rng.random((26_000, 2)) for _ in names), labels=labels))
     views, truth = blobs(n=120)
-    for called in ("handwritten", "scene15", "100leaves", "msrcv1", "orl"):
+    for called in ("handwritten", "scene15", "100leaves", "msrcv1", "orl", "pie", "ngs", "mnist4", "uci"):
         write_views(tmp_path / f"{called}.mat", Views(tuple(views), tuple(views.values()), labels=truth))
     for name in shipped():
         experiment = read_experiment(name, tmp_path)

@@ -37,6 +37,22 @@ def test_weak_views_do_not_spoil_a_strong_one(model):
     assert model.view_weights_.sum() == pytest.approx(1)
 
 
+@pytest.mark.parametrize("d", [1, 2, 30])
+def test_noise_of_any_width_does_not_spoil_a_single_view(d):
+    """A view of few columns predicts any clusters of its own, even if it is noise."""
+    noise = np.random.default_rng(9).normal(size=(600, d))
+    model = HSIC(4, **SMALL).fit([views()["good"], noise])
+    assert nmi(TRUTH, model.labels_) > 0.9
+    assert model.view_weights_[0] > 0.8
+
+
+def test_clusters_of_very_unequal_sizes_are_found():
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(4), [700, 80, 40, 20])
+    X = 4 * rng.normal(size=(4, 10))[truth] + rng.normal(size=(840, 10))
+    assert nmi(truth, HSIC(4, **SMALL).fit(X).labels_) > 0.95
+
+
 def test_the_objective_never_rises(model):
     values = [value for _, _, value in model.objective_history_]
     assert all(after <= before * (1 + 1e-9) for before, after in pairwise(values))

@@ -18,6 +18,7 @@ from bitmosaic.solver.proposals import (
     landmark_graph,
     left_vectors,
     n_effective,
+    normal_like,
     propose_by_graphs,
     propose_by_means,
     stacked,
@@ -62,6 +63,25 @@ def test_held_out_bits_tell_true_clusters_from_random_ones():
     assert held_out.bits(TRUTH, 4)[0] > 0.9
     assert held_out.bits(rng.permutation(TRUTH), 4)[0] < 0.05  # not above chance, although in-sample it would be
     assert held_out.bits(np.zeros(600, int), 4)[0] == 0
+
+
+def test_confidence_is_blind_to_sizes_first_and_prefers_equal_ones_second():
+    small = np.where(np.arange(600) % 10 == 0, 1 + np.arange(600) // 10 % 3, 0)
+    X = (8 * np.eye(4)[small] + np.random.default_rng(0).normal(size=(600, 4))).astype(np.float32)
+    held_out = judge([X - X.mean(0)])
+    share, entropy, _ = held_out.bits(small, 4)
+    assert share > 0.8 > 0.4 > entropy
+    halves = 2 * (X[:, 0] > np.median(X[:, 0])) + (X[:, 1] > np.median(X[:, 1]))  # of equal sizes, and cut through
+    assert held_out.bits(halves, 4)[1] > 0.9
+    assert held_out.confidence(small, 4) > held_out.confidence(halves, 4)
+    assert judge([blobs()]).confidence(TRUTH, 4) == pytest.approx(99**2)
+
+
+def test_normal_rows_have_the_covariance_of_the_view():
+    X = blobs(d=3) @ np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+    drawn = normal_like(X, 100_000, np.random.default_rng(0))
+    np.testing.assert_allclose(np.cov(drawn.T), np.cov(X.T, bias=True), atol=0.05)
+    assert drawn.dtype == np.float32
 
 
 def test_bits_of_one_view_are_those_of_this_view_alone():
@@ -143,8 +163,9 @@ def made_sample(views):
     slices = [slice(a, b) for a, b in pairwise(edges)]
     plain = [X / np.sqrt(np.square(X).sum(1).mean()) for X in views]
     whiteners = [np.eye(Y.shape[1]) for Y in white]
+    scales = [np.ones(X.shape[1], np.float32) for X in views]
     consensus = Consensus(joint.T @ joint, slices, whiteners, np.ones(len(views)))
-    return Sample(OneBlock(white), np.arange(len(joint)), consensus, plain, [])
+    return Sample(OneBlock(white), np.arange(len(joint)), consensus, plain, scales)
 
 
 def proposed(views, propose=propose_by_graphs, **choices):
@@ -168,7 +189,7 @@ def test_equal_views_are_judged_by_their_agreement_and_a_single_one_by_its_graph
 def test_a_view_that_outweighs_all_others_is_not_asked_for_agreement():
     noise = [np.random.default_rng(seed).normal(size=(600, 6)).astype(np.float32) for seed in (1, 2)]
     found = proposed([blobs(spread=0.1), *noise], repeats=1)
-    assert found.own[0] > 0.95 > 0.8 > max(found.own[1:])
+    assert found.strengths[0] > 10 > 4 > max(found.strengths[1:])
     equal, equal_agreed, strong, strong_agreed = found.weights
     assert strong > 1.5 * max(equal, equal_agreed, strong_agreed)
     assert adjusted_rand_score(TRUTH, found.labels[2]) > 0.95

@@ -12,6 +12,7 @@ from bitmosaic.hamming import kernels
 LARGEST_COLUMN = 4  # bound on a linear column, in units of the mean length of a row: keeps fixed-point sums exact
 FAR = 1e15  # in units of the training data's spread
 ROUNDING = 1e-6  # of a squared distance, in units of the squared length of the row
+REACH = 0.99  # share of the rows with an anchor within the kernel width
 FINEST = 1e-38  # smallest γ whose inverse fits into float32
 STRANGE = 7.0  # ‖x - a‖²/γ, a similarity of 0.001
 BASIS_ROWS, ROWS_PER_COMPONENT = 1024, 32  # rows for principal components: the larger of the two

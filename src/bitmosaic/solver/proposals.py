@@ -1,9 +1,10 @@
 """The start from proposals: several first clusterings, judged by held-out bits, and what they agree on.
 
-The held-out bits J(L) of a partition L say how much the views know about L on rows that were not used for fitting:
-each view predicts the cluster indicators by ridge regression on the other half of the rows, the predictions of all
-views are added with weights β ≥ 0, and J is the entropy of L minus the cross-entropy of the prediction, in units of
-log2(c). J needs no true labels. It weighs the views (how well does a view predict its own clusters?) and the proposals.
+The held-out bits of a partition L say how much the views know about L on rows that were not used for fitting: each
+view predicts the cluster indicators by ridge regression on the other half of the rows, the predictions of all views are
+added with weights β ≥ 0, and the bits are the entropy of L minus the cross-entropy of the prediction. They need no true
+labels. They weigh the proposals, and the views: how well does a view predict its own clusters, and how well would
+normally distributed rows of the same covariance do so?
 
 Everything here works on a sample of rows. X_v (n, k), the reduced columns of view v, are held in memory; Y_v (n, p),
 its whitened similarities, only for the rows that judge partitions. Both are zero where the view is missing.
@@ -23,7 +24,7 @@ from scipy.sparse.linalg import ArpackError, svds
 from bitmosaic.hamming import kernels
 from bitmosaic.io.threads import in_order, row_ranges
 from bitmosaic.solver.blocks import side_by_side
-from bitmosaic.solver.embedding import squares
+from bitmosaic.solver.embedding import REACH, fit_embedding, normalization, squares
 from bitmosaic.solver.start import (
     AGREEMENT_EXPONENT,
     DIRECTIONS_PER_CLUSTER,
@@ -39,12 +40,15 @@ from bitmosaic.solver.start import (
     on_the_sphere,
     random_rotation,
     top_eigenvectors,
+    whitener,
 )
 from bitmosaic.solver.steps import FUSED_LENGTH, rotation
 
+ROWS_PER_ANCHOR = 5  # at least
 BITS_ROWS, BITS_CLUSTERS = 6000, 64  # most rows and clusters that a partition is judged on
 BITS_RIDGE = 0.01  # of the mean eigenvalue
-LEAST_BITS, MOST_BITS = 0.01, 0.99  # bounds, so that odds stay finite
+LEAST_BITS, MOST_BITS = 0.01, 0.99  # bounds on shares of bits, so that odds stay finite
+NORMAL_ROWS, NORMAL_ROWS_PER_CLUSTER = 2000, 10  # normally distributed rows that a view is compared with
 LANDMARKS, ROWS_PER_LANDMARK, NEAREST = 1000, 4, 5
 DENSE_LANDMARKS = 1024  # most of a graph whose spectrum is computed from a dense Gram matrix, which is faster
 LANDMARK_ROWS, LANDMARK_ITER = 6, 5  # rows per landmark, and iterations, of the k-means that finds landmarks
@@ -54,8 +58,7 @@ KEPT_DRAWS = 3  # of anchors, in memory at once: the first, the last and the nex
 FEW_CLUSTERS = 128  # up to this number, graphs and the consensus of all proposals are affordable
 OWN_INIT = 2  # initializations of the clusters of single views
 LEAST_ITER, KMEANS_WORK = 3, 20_000_000  # iterations of k-means; rows × clusters × iterations
-STRONG = 2  # power of the odds of a view, in its weight in a proposal
-CONFIDENCE = 1.5  # power of the odds of proposals, in their weight in the consensus
+STRONG = 2  # power of the strength of a view, in its weight in a proposal
 ROTATION_ROWS, ROTATION_ITER = 6000, 8
 GRAM_ROWS = 2048
 
@@ -95,7 +98,7 @@ class Sample:
 class Proposals:
     labels: list[np.ndarray]  # (n,) each
     weights: list[float]  # of each in the consensus
-    own: np.ndarray  # (m,) bits that each view has about its own clusters
+    strengths: np.ndarray  # (m,) of the views
 
 
 @dataclass(frozen=True)
@@ -128,22 +131,23 @@ def proposals_start(draws, rows, o, rng, guide=None):
     labels = agree(proposals, o.n_clusters, o.n_init, rng, blocks.n_threads, hints)
     if guide is not None:
         labels = np.where(guide.known[rows] >= 0, guide.known[rows], labels)
-    own = np.mean([p.own for p in proposals], axis=0)
-    return fused_start(*first, labels, own, o.n_clusters, o.n_bits, rng, blocks.n_threads)
+    strengths = np.mean([p.strengths for p in proposals], axis=0)
+    return fused_start(*first, labels, strengths, o.n_clusters, o.n_bits, rng, blocks.n_threads)
 
 
 def proposals_bytes(n_rows, columns, n_anchors, n_clusters, n_draws, n_threads):
     """Upper bound on the memory of :func:`proposals_start` for views with these numbers of columns."""
     m, plain, white = len(columns), sum(columns), len(columns) * min(n_anchors, WHITENED)
     n_judging, few = min(n_rows, BITS_ROWS), n_clusters <= FEW_CLUSTERS
-    sample = (4 * n_rows * plain + 8 * n_judging * white) * min(n_draws, KEPT_DRAWS)
+    sample = 4 * (n_rows * plain + n_judging * white) * min(n_draws, KEPT_DRAWS)
     of_views = max(m, GRAPHS + m - 1)
     n_graphs = max(of_views + 2 * REPEATS, GRAPHS * REPEATS)
     graphs = 60 * n_rows * (n_graphs + n_threads * of_views) if few else 0
     spaces = 12 * n_rows * max(MOST_DIRECTIONS, min(n_clusters, FEW_CLUSTERS), 0 if few else plain) * n_threads
     judged = 4 * n_judging * (min(n_clusters, BITS_CLUSTERS) * (m + 3) * n_threads + white)
     fused = 12 * n_rows * min(n_clusters, FEW_CLUSTERS) + 8 * GRAM_ROWS * (plain + n_clusters) * n_threads
-    return sample + judged + max(graphs + spaces, fused)
+    normal = 8 * normal_rows(n_rows, n_clusters) * (max(columns) + 2 * min(n_anchors, WHITENED)) * n_threads
+    return sample + judged + max(graphs + max(spaces, normal if m > 1 else 0), fused)
 
 
 def start_sample(blocks, rows, consensus):
@@ -186,14 +190,13 @@ def column_scale(embedding):
 
 
 def propose_by_graphs(sample, held_out, n_clusters, n_init, rng, n_threads=1, hints=None, repeats=1):
-    """Proposals for few clusters, each with equal views and with views weighted by their odds: from nearest-landmark
-    graphs of the single views side by side, and from graphs of the space on which the views agree.
+    """Proposals for few clusters, each with equal views and with views weighted by their strengths: from
+    nearest-landmark graphs of the single views side by side, and from graphs of the space on which the views agree.
 
-    Bits compare the powers of the odds. Between the two kinds they are biased: there, the number of views decides. A
-    single view has nothing to agree with: its graphs are proposed beside k-means on its own directions.
+    Bits compare the two weightings. Between the two kinds they are biased: there, the number of views decides. A single
+    view has nothing to agree with: its graphs are proposed beside k-means on its own directions.
     """
     m, shares = len(sample.plain), sample.consensus.shares
-    count = landmark_count(len(sample.plain[0]), n_clusters)
 
     def run(jobs):
         """The results of functions of a random generator, each with a generator of its own."""
@@ -201,10 +204,11 @@ def propose_by_graphs(sample, held_out, n_clusters, n_init, rng, n_threads=1, hi
         return list(in_order(lambda job: job[0](np.random.default_rng(job[1])), seeded, n_threads))
 
     def graphs_of(X, n_graphs, rng):
+        count = landmark_count(len(X), n_clusters)
         return [landmark_graph(X, count, rng) for _ in range(n_graphs)]
 
     def judged(labels):
-        return labels, odds(held_out.bits(labels, n_clusters)[0])
+        return labels, held_out.confidence(labels, n_clusters)
 
     def by_graphs(graphs, weights, rng):
         return judged(graph_labels(graphs, weights, n_clusters, n_init, rng, hints))
@@ -219,54 +223,61 @@ def propose_by_graphs(sample, held_out, n_clusters, n_init, rng, n_threads=1, hi
         by_view = partial(by_graphs_of, sample.plain[0], GRAPHS)
         by_directions = partial(by_means, agreed_angles(sample, np.ones(1), n_clusters))
         found = run([by_view] * repeats + [by_directions] * repeats)
-        return Proposals([labels for labels, _ in found], [value**CONFIDENCE for _, value in found], np.full(1, 0.5))
+        return Proposals([labels for labels, _ in found], [value for _, value in found], np.ones(1))
 
     copies = -(-GRAPHS // m)
 
+    def own_clusters(X, rng):
+        graphs = graphs_of(X, copies, rng)
+        return graph_labels(graphs, np.ones(copies), n_clusters, OWN_INIT, rng), graphs
+
     def own_graphs(v, rng):
-        graphs = graphs_of(sample.plain[v], copies, rng)
-        labels = graph_labels(graphs, np.ones(copies), n_clusters, OWN_INIT, rng)
-        return graphs, held_out.bits(labels, n_clusters, v)[0]
+        labels, graphs = own_clusters(sample.plain[v], rng)
+        return graphs, strength(sample, held_out, v, labels, n_clusters, lambda X: own_clusters(X, rng)[0], rng)
 
     def by_agreement(weights):
         return [partial(by_graphs_of, agreed_angles(sample, weights, n_clusters), 1)] * repeats
 
-    # The agreement of equal views needs no odds, so it is found beside the graphs of the single views.
+    # The agreement of equal views needs no strengths, so it is found beside the graphs of the single views.
     found = run([partial(own_graphs, v) for v in range(m)] + by_agreement(shares))
     views, equal_agreed = found[:m], found[m:]
-    graphs, own = [Z for Zs, _ in views for Z in Zs], np.array([bits for _, bits in views])
-    strengths = [np.ones(m), odds(own) ** STRONG]
-    by_views = [partial(by_graphs, graphs, np.repeat(shares * strength, copies)) for strength in strengths]
-    by_equal, by_strong, *strong_agreed = run(by_views + by_agreement(shares * strengths[1]))
+    graphs, strengths = [Z for Zs, _ in views for Z in Zs], np.array([value for _, value in views])
+    factors = [np.ones(m), strengths**STRONG]
+    by_views = [partial(by_graphs, graphs, np.repeat(shares * factor, copies)) for factor in factors]
+    by_equal, by_strong, *strong_agreed = run(by_views + by_agreement(shares * factors[1]))
     labels, values = [], []
-    for strength, (of_views, value), agreed in zip(
-        strengths, (by_equal, by_strong), (equal_agreed, strong_agreed), strict=True
+    for factor, (of_views, value), agreed in zip(
+        factors, (by_equal, by_strong), (equal_agreed, strong_agreed), strict=True
     ):
-        confidence = np.sqrt(value * np.exp(np.mean([np.log(v) for _, v in agreed]))) ** CONFIDENCE
-        share = 1 - 1 / max(n_effective(shares, strength), 1) ** 2  # of the agreement
+        confidence = np.sqrt(value * np.exp(np.mean([np.log(v) for _, v in agreed])))
+        share = 1 - 1 / max(n_effective(shares, factor), 1) ** 2  # of the agreement
         labels += [of_views, *(found for found, _ in agreed)]
         values += [confidence * (1 - share)] + [confidence * share / repeats] * repeats
-    return Proposals(labels, values, own)
+    return Proposals(labels, values, strengths)
 
 
 def propose_by_means(sample, held_out, n_clusters, n_init, rng, n_threads=1, hints=None):
     """Proposals for many clusters, where graphs take too long: k-means in the space on which the views agree, and on
-    the views themselves, weighted by their odds."""
+    the views themselves, weighted by their strengths."""
     m, hints = len(sample.plain), hints or {}
     max_iter = iterations(len(sample.plain[0]), n_clusters)
     seeds = rng.integers(2**63, size=m + 2).tolist()
 
-    def own_bits(v):
-        labels = kmeans(sample.plain[v], n_clusters, 1, np.random.default_rng(seeds[v]), 1, LEAST_ITER)
-        return held_out.bits(labels, n_clusters, v)[0]
+    def own_strength(v):
+        rng = np.random.default_rng(seeds[v])
 
-    own = np.array(list(in_order(own_bits, range(m), n_threads))) if m > 1 else np.full(1, 0.5)
-    w = sample.consensus.shares * odds(own) ** STRONG
+        def clusters(X):
+            return kmeans(X, n_clusters, 1, rng, 1, LEAST_ITER)
+
+        return strength(sample, held_out, v, clusters(sample.plain[v]), n_clusters, clusters, rng)
+
+    strengths = np.array(list(in_order(own_strength, range(m), n_threads))) if m > 1 else np.ones(1)
+    w = sample.consensus.shares * strengths**STRONG
 
     def judged(job):
         space, seed = job
         labels = kmeans(space(), n_clusters, n_init, np.random.default_rng(seed), 1, max_iter, **hints)
-        return labels, float(odds(held_out.bits(labels, n_clusters)[0]))
+        return labels, held_out.confidence(labels, n_clusters)
 
     def agreed():
         return agreed_angles(sample, w, n_clusters)
@@ -275,7 +286,7 @@ def propose_by_means(sample, held_out, n_clusters, n_init, rng, n_threads=1, hin
         return np.hstack([np.float32(np.sqrt(a)) * X for a, X in zip(w / w.sum(), sample.plain, strict=True)])
 
     found = list(in_order(judged, zip((agreed, plain), seeds[m:], strict=True), n_threads))
-    return Proposals([labels for labels, _ in found], [value for _, value in found], own)
+    return Proposals([labels for labels, _ in found], [value for _, value in found], strengths)
 
 
 def n_effective(shares, strength):
@@ -288,10 +299,46 @@ def iterations(n_rows, n_clusters):
     return max(LEAST_ITER, min(ITER, KMEANS_WORK // (n_rows * n_clusters)))
 
 
-def odds(bits):
-    """J / (1 - J), finite."""
-    inside = np.clip(bits, LEAST_BITS, MOST_BITS)
-    return inside / (1 - inside)
+def odds(share):
+    """p / (1 - p), finite."""
+    inside = np.clip(share, LEAST_BITS, MOST_BITS)
+    return float(inside / (1 - inside))
+
+
+def strength(sample, held_out, v, labels, n_clusters, clusters, rng):
+    """How clearly view v has clusters: the odds of its bits about its own clusters `labels`, over those of normally
+    distributed rows of the same covariance, which have none. A view of few columns predicts any clusters of its own,
+    even if it is noise. ``clusters(X)`` finds the clusters of rows."""
+    X = sample.plain[v]
+    X = X[X.any(1)]
+    if len(X) < 2:
+        return odds(0)
+    X = normal_like(X, normal_rows(len(X), n_clusters), rng)
+    Y = whitened(X / sample.scales[v], sample.n_anchors[v])
+    normal = HeldOut(lambda rows: [Y[rows]], len(Y), rng)
+    return odds(held_out.bits(labels, n_clusters, v)[0]) / odds(normal.bits(clusters(X), n_clusters)[0])
+
+
+def normal_rows(n_rows, n_clusters):
+    return min(n_rows, max(NORMAL_ROWS, NORMAL_ROWS_PER_CLUSTER * n_clusters))
+
+
+def normal_like(X, count, rng):
+    """`count` normally distributed rows with the covariance of the rows X."""
+    centered = X - X.mean(0)
+    values, U = np.linalg.eigh((centered.T @ centered).astype(np.float64) / len(X))
+    return (rng.standard_normal((count, len(U))) * np.sqrt(np.maximum(values, 0)) @ U.T).astype(np.float32)
+
+
+def whitened(X, n_anchors):
+    """Whitened similarities (n, p) float32 of reduced rows X to the first of them."""
+    n, k = X.shape
+    n_anchors, probes = min(n_anchors, max(n // ROWS_PER_ANCHOR, 2)), np.arange(n)
+    plain = normalization(np.zeros(k), np.ones(k, np.float32), "center")
+    is_anchor = np.where(probes < n_anchors, probes, -1)
+    Z, _ = fit_embedding(plain, [X[:n_anchors]], [(X, is_anchor)], 1.0, REACH)(X)
+    Z -= Z.mean(0)
+    return Z @ whitener((Z.T @ Z).astype(np.float64), n).astype(np.float32)
 
 
 def agree(proposals, n_clusters, n_init, rng, n_threads=1, hints=None):
@@ -339,22 +386,31 @@ class HeldOut:
             halves.append((half, np.linalg.pinv(G, hermitian=True).astype(np.float32)))
         return halves
 
+    def confidence(self, labels, n_clusters):
+        """The odds of the bits of all views about the labels (n,), as a share of what the labels have, times those as a
+        share of what clusters of equal sizes have. The first are blind to sizes, the second dislike unequal ones."""
+        known, entropy, _ = self.bits(labels, n_clusters)
+        return odds(known) * odds(known * entropy)
+
     def bits(self, labels, n_clusters, view=None):
-        """J of the labels (n,) in units of log2(c), and β, from all views or from one."""
+        """The held-out bits of the labels (n,) as a share of their entropy, this entropy as a share of log2(c), and β,
+        from all views or from one."""
         labels, chosen = labels[self.rows], np.ones(len(self.rows), bool)
         if n_clusters > BITS_CLUSTERS:  # judge some of the clusters only
             some = np.random.default_rng(self.seed).choice(n_clusters, BITS_CLUSTERS, replace=False)
             chosen = np.isin(labels, some)
         present, labels = np.unique(labels[chosen], return_inverse=True)
         if len(present) < 2:
-            return 0.0, np.ones(len(self.views) if view is None else 1)
+            return 0.0, 0.0, np.ones(len(self.views) if view is None else 1)
         views = self.views if view is None else [self.views[view]]
         T = np.zeros((len(labels), len(present)), np.float32)
         T[np.arange(len(labels)), labels] = 1
         T -= T.mean(0)
         predictions = np.stack([self.predict(halves, T, chosen) for halves in views])
         beta, bits = stacked(predictions, labels)
-        return bits / np.log2(min(n_clusters, BITS_CLUSTERS)), beta
+        sizes = np.bincount(labels) / len(labels)
+        entropy = -(sizes * np.log2(sizes)).sum()
+        return bits / entropy, entropy / np.log2(min(n_clusters, BITS_CLUSTERS)), beta
 
     def predict(self, halves, T, chosen):
         """Predictions (n, c) of the indicators T of the chosen rows, each half from the other."""
@@ -474,7 +530,7 @@ def left_vectors(Z, count):
 # ---- codes
 
 
-def fused_start(sample, held_out, labels, own, n_clusters, K, rng, n_threads=1):
+def fused_start(sample, held_out, labels, strengths, n_clusters, K, rng, n_threads=1):
     """The Fused space for first labels of the sample's rows: it holds the views and the predicted clusters.
 
     F = [√w_1 X_1 … √w_m X_m | S], where w_v are the weights of the views and S = Σ β_v Y_v M_v predicts the clusters by
@@ -482,9 +538,9 @@ def fused_start(sample, held_out, labels, own, n_clusters, K, rng, n_threads=1):
     every view, and the rotation (d, K) after which their signs lose least.
     """
     n, consensus = len(labels), sample.consensus
-    weights = consensus.shares * (odds(own) if len(own) > 1 else 1.0)
+    weights = consensus.shares * strengths
     weights = weights / weights.sum()
-    beta = held_out.bits(labels, n_clusters)[1]
+    beta = held_out.bits(labels, n_clusters)[2]
     products = sample.products(indicators(labels, n_clusters, rng))
     grams = [consensus.gram[view, view] * (n / sample.blocks.n_rows) for view in consensus.views]
     maps = [b * ridge_map(G, YtT) for b, G, YtT in zip(beta, grams, products, strict=True)]  # (p, c) each

@@ -14,6 +14,7 @@ from bitmosaic.solver.blocks import FusedBlocks
 from bitmosaic.solver.clustering import refine
 from bitmosaic.solver.constrained.clustering import best_seeding, with_final_sizes, with_rules
 from bitmosaic.solver.embedding import (
+    REACH,
     CenteredRows,
     basis_rows,
     centered_rows,
@@ -25,15 +26,13 @@ from bitmosaic.solver.loop import NO_CHECKPOINT, Settings, encode, learn
 from bitmosaic.solver.memory import Needs
 from bitmosaic.solver.model import Model
 from bitmosaic.solver.n_clusters import ClusterCounts, estimate_n_clusters, most_clusters
-from bitmosaic.solver.proposals import KEPT_DRAWS, proposals_start
+from bitmosaic.solver.proposals import KEPT_DRAWS, ROWS_PER_ANCHOR, proposals_start
 from bitmosaic.solver.scan import SMALLEST_SPREAD, rows_per_block
 from bitmosaic.solver.start import Guide, Start, find_consensus, rotation_start
 from bitmosaic.solver.steps import L21, Frobenius
 from bitmosaic.views import exact_dtype, read_rows
 
 PROBES = 2048  # rows that determine the kernel width
-REACH = 0.99  # fraction of the probes with an anchor within the kernel width
-ROWS_PER_ANCHOR = 5  # at least, for the start from proposals
 START_ROWS, START_ROWS_PER_CLUSTER = 15_000, 50  # rows from which first clusters are proposed
 AUTO_COUPLING = 0.15  # fraction of the total vote of the views
 PAPER_COUPLING = 1e-5

@@ -85,6 +85,7 @@ def test_the_option_spoil_adds_one_useless_or_weak_view(folder):
     spoiled = {case.name: case.views(3) for case in cases_of([str(folder)], spoil=True) if case.spoiled == "images"}
     assert {name: views.names[-1] for name, views in spoiled.items()} == {
         "images + noise": "+noise",
+        "images + narrow noise": "+noise",
         "images + constant": "+constant",
         "images + copy of a": "+copy",
         "images + copy of b": "+copy",

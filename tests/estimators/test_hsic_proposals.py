@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 from sklearn.metrics import normalized_mutual_info_score as nmi
 
 from bitmosaic import HSIC, Constraints
@@ -40,9 +41,10 @@ def test_weak_views_do_not_spoil_a_strong_one(model):
 @pytest.mark.parametrize("d", [1, 2, 30])
 def test_noise_of_any_width_does_not_spoil_a_single_view(d):
     """A view of few columns predicts any clusters of its own, even if it is noise."""
-    noise = np.random.default_rng(9).normal(size=(600, d))
-    model = HSIC(4, **SMALL).fit([views()["good"], noise])
-    assert nmi(TRUTH, model.labels_) > 0.9
+    X, digits = load_digits(return_X_y=True)
+    noise = np.random.default_rng(0).normal(size=(len(X), d))
+    model = HSIC(10, n_fits=1, random_state=0).fit([X, noise])
+    assert nmi(digits, model.labels_) > 0.75
     assert model.view_weights_[0] > 0.8
 
 

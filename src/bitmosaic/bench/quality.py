@@ -237,7 +237,7 @@ def cases_of(data: list[str], each_view: bool = False, spoil: bool = False) -> l
     """Cases from data sets given as PATH or PATH?views=NAME,NAME. Large files are opened but not read.
 
     `each_view` adds a case for each single view. `spoil` adds cases with one useless or weak extra view, and those of
-    each single view beside noise.
+    each single view beside noise of many and of few columns.
     """
     found: dict[str, Case] = {}
     for name, views, truth in map(open_data, data):
@@ -249,7 +249,9 @@ def cases_of(data: list[str], each_view: bool = False, spoil: bool = False) -> l
             called = f"{name.partition('[')[0]}[{single.names[0]}]"
             found.setdefault(called, Case(called, truth, _always(single)))
             if spoil:
-                found[f"{called} + noise"] = Case(f"{called} + noise", truth, _with_noise(single), spoiled=called)
+                for addition, n_columns in NOISE.items():
+                    noisy = f"{called} + {addition}"
+                    found[noisy] = Case(noisy, truth, _with_noise(single, n_columns), spoiled=called)
         for addition, extended in _with_extra_view(views, truth) if spoil else ():
             called = f"{name} + {addition}"
             found[called] = Case(called, truth, extended, spoiled=name)
@@ -260,13 +262,15 @@ def _always(views: Views) -> Callable[[int], Views]:
     return lambda seed: views
 
 
-EXTRA = 50  # columns of noise, or of a weak view
+NOISE = {"noise": 50, "narrow noise": 2}  # columns
+WEAK_COLUMNS = 50
 WEAK = 0.25  # standard deviation of class means of the weak view; KMeans finds them with an NMI of 0.1 to 0.4
 
 
 def _with_extra_view(views: Views, truth: np.ndarray) -> Iterator[tuple[str, Callable[[int], Views]]]:
     """(name of the added view, function from a seed to the views with it) pairs."""
-    yield "noise", _with_noise(views)
+    for addition, n_columns in NOISE.items():
+        yield addition, _with_noise(views, n_columns)
     yield "constant", _always(_added(views, "+constant", np.ones((views.n_rows, 5), np.float32)))
     for name, array in zip(views.names, views.arrays, strict=True):
         yield f"copy of {name}", _always(_added(views, "+copy", array))
@@ -274,15 +278,15 @@ def _with_extra_view(views: Views, truth: np.ndarray) -> Iterator[tuple[str, Cal
 
     def weak(seed):
         rng = np.random.default_rng(seed)
-        means = WEAK * rng.normal(size=(len(classes), EXTRA))
-        return _added(views, "+weak", (means[numbers] + rng.normal(size=(len(truth), EXTRA))).astype(np.float32))
+        means = WEAK * rng.normal(size=(len(classes), WEAK_COLUMNS))
+        return _added(views, "+weak", (means[numbers] + rng.normal(size=(len(truth), WEAK_COLUMNS))).astype(np.float32))
 
     yield "weak view", weak
 
 
-def _with_noise(views: Views) -> Callable[[int], Views]:
-    n = views.n_rows
-    return lambda seed: _added(views, "+noise", np.random.default_rng(seed).normal(size=(n, EXTRA)).astype(np.float32))
+def _with_noise(views: Views, n_columns: int) -> Callable[[int], Views]:
+    shape = views.n_rows, n_columns
+    return lambda seed: _added(views, "+noise", np.random.default_rng(seed).normal(size=shape).astype(np.float32))
 
 
 def _added(views: Views, name: str, array: Any) -> Views:

@@ -155,8 +155,8 @@ class HSIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     bit_weights_ : (n_bits,) float64
         Weight of each bit in the distance to a center.
     view_weights_ : (n_views,) float64
-        Weight of each view, positive, sum 1. With start="proposals" it tells how well the view predicts its own
-        clusters on held-out rows; with start="rotation" it is learned (α in the paper).
+        Weight of each view, positive, sum 1. With start="proposals" it tells how clearly the view has clusters,
+        compared with normally distributed rows; with start="rotation" it is learned (α in the paper).
     scalings_ : list of {"standard", "root", "unit", "center"}
         The scaling of each view.
     objective_ : float

@@ -1,11 +1,13 @@
 """Nearest codes and outliers, compared with exhaustive search in NumPy."""
 
 import numpy as np
+import pytest
 from crowded_codes import crowded_codes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitmosaic.hamming import search as code_tree
+from bitmosaic.hamming import tree_kernels
 from bitmosaic.hamming.codes import hamming_distances_numpy
 from bitmosaic.hamming.search import nearest_codes, outlier_scores
 
@@ -33,6 +35,21 @@ def test_the_nearest_codes_of_a_memory_map_do_not_depend_on_threads_or_pieces(tm
     for n_threads in (1, 3):
         for one, other in zip(nearest_codes(codes, codes[5:8], 700, n_threads), expected, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+# ---- nodes of the tree
+
+BLOCK = tree_kernels.CODES_AT_ONCE
+
+
+@pytest.mark.parametrize("place", [0, 1, BLOCK - 1, BLOCK, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 6])
+def test_the_radius_of_a_large_node_reaches_its_only_far_code_at_any_place(place):
+    codes, rows = np.zeros((2, 2 * BLOCK + 7), np.uint64), np.arange(2 * BLOCK + 7, dtype=np.uint32)
+    codes[:, place] = 2**64 - 1
+    centers, common = np.empty((2, 2, 1), np.uint64)
+    radii, lowest = np.empty(1, np.int64), np.empty(1, np.uint32)
+    tree_kernels.describe(codes, rows, np.array([0]), np.array([len(rows)]), centers, common, radii, lowest)
+    assert radii == np.bitwise_count(codes ^ centers).sum(0).max() == 128
 
 
 # ---- outliers

@@ -112,6 +112,16 @@ def test_scores_from_folders_tables_and_arrays_agree(run, tmp_path):
         pipeline.evaluate(run, "nowhere.csv")
 
 
+def test_a_skipped_path_with_commas_and_quotes_is_one_field_of_skipped_csv(tmp_path):
+    folder = write_images(tmp_path / "images", 1)
+    names = ['a "b", c.png', "d's, e.png", "f'g.png"]
+    for name in names:
+        (folder / name).touch()
+    pipeline.extract(folder, tmp_path / "views", views=("ch",))
+    with (tmp_path / "views" / "skipped.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [["path", "cause"], *([name, "empty file"] for name in names)]
+
+
 def test_bad_images_are_skipped_with_their_cause_unless_strict(tmp_path):
     folder = write_images(tmp_path / "images", 8)
     odd = folder / "disc" / ("with spaces\nand a newline ü " + "x" * 200 + ".png")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,8 +16,8 @@ from bitmosaic.io.read import read_json
 from bitmosaic.pipeline.export import export
 from bitmosaic.pipeline.extraction import extraction_options
 from bitmosaic.run.clusters import Clusters, ImageFacts
-from bitmosaic.run.folder import Run
-from bitmosaic.run.manifest import Manifest
+from bitmosaic.run.folder import Run, read_additions
+from bitmosaic.run.manifest import AdditionManifest, Manifest
 
 ADDITION = "additions/0001"
 
@@ -95,6 +96,14 @@ def test_an_addition_without_a_manifest_or_number_is_refused(folder):
     (folder / ADDITION).rename(folder / "additions" / "0002")
     with pytest.raises(FileFormatError, match="numbered from 0001 on"):
         use(folder)
+
+
+def test_more_than_9999_additions_are_read_in_the_order_of_their_numbers(tmp_path, monkeypatch):
+    names = [f"{number:04}" for number in range(1, 10_003)]
+    (tmp_path / "additions").mkdir()
+    monkeypatch.setattr(Path, "iterdir", lambda folder: map(folder.joinpath, reversed(names)))
+    monkeypatch.setattr(AdditionManifest, "read", str)
+    assert [addition.folder.name for addition in read_additions(tmp_path)] == names
 
 
 def test_a_manifest_is_read_back_as_it_was_written(folder, tmp_path):

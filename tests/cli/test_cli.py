@@ -94,9 +94,8 @@ def test_bench_quality_compares_hsic_with_kmeans_and_does_not_repeat_stored_runs
 
     summary = summarize(load(tmp_path / "raw.jsonl"))
     assert summary["blobs", "KMeans"]["nmi"] == (1.0, 0.0)
-    assert (
-        len(summary) == 8 + 5 + 4
-    )  # methods; HSIC with an extra view; HSIC on two single views, without and with noise
+    # methods; HSIC with an extra view; HSIC on two single views: alone, and beside two kinds of noise
+    assert len(summary) == 8 + 6 + 6
     assert run(*command).stdout == done.stdout  # the same seconds: no run was repeated
 
 

@@ -130,10 +130,10 @@ class GrowingMatrix:
     def open(self, n_rows: int) -> None:
         """Open the file to append after the first `n_rows` rows. Later rows are discarded."""
         self.n_rows = n_rows
-        self._file = self.path.open("r+b" if n_rows else "wb")
-        self._file.write(_header(0, self.width, self.dtype))
+        self.path.touch()
+        self._write_header(0)
+        self._file = self.path.open("ab")
         self._file.truncate(self._size(n_rows))
-        self._file.seek(0, os.SEEK_END)
 
     def append(self, rows: np.ndarray) -> None:
         """Append rows and sync them to disk."""
@@ -147,13 +147,17 @@ class GrowingMatrix:
         return np.fromfile(self.path, self.dtype, n_values, offset=self._start).reshape(-1, self.width)
 
     def finish(self) -> None:
-        self._file.seek(0)
-        self._file.write(_header(self.n_rows, self.width, self.dtype))
-        self._sync()
         self._file.close()
+        self._write_header(self.n_rows)
 
     def close(self) -> None:
         self._file.close()
+
+    def _write_header(self, n_rows: int) -> None:
+        # Without a buffer: after an error, closing the file would write the rest of the buffer over the first row.
+        with self.path.open("r+b", buffering=0) as file:
+            file.write(_header(n_rows, self.width, self.dtype))
+            os.fsync(file.fileno())
 
     def _sync(self) -> None:
         self._file.flush()

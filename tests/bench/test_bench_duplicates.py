@@ -60,6 +60,18 @@ def test_scores_are_computed_from_the_counts():
     assert best_radius([found, better], "both", "resized") == 6
 
 
+def test_images_with_line_breaks_in_their_names_are_measured(tmp_path, monkeypatch):
+    names = [f"two\nlines {i:02d}.png" for i in range(len(VARIANTS))]
+    for i, name in enumerate(names):
+        Image.fromarray(scene(i, 8)).save(tmp_path / name)
+    clustered = []
+    monkeypatch.setattr(module.pipeline, "cluster", lambda listed, *a, **b: clustered.extend(open_images(listed).paths))
+    monkeypatch.setattr(module, "score", lambda *a: [])
+    module.measure(tmp_path, 1, ["images"], share=1.0, progress=lambda *a: None)
+    assert clustered[: len(names)] == [str(tmp_path / name) for name in names]
+    assert len(clustered) == 2 * len(VARIANTS)
+
+
 def test_the_whole_measurement_finds_the_copies(tmp_path):
     for i in range(60):
         (tmp_path / "images").mkdir(exist_ok=True)

@@ -176,6 +176,20 @@ def test_methods_of_one_module_have_the_same_code_version():
     assert runner.made_by("k-means") != runner.made_by("NMF")
 
 
+@pytest.mark.parametrize(
+    "part", ["estimators/hsic", "solver/constrained/rules", "hamming/codes", "bench/baselines/base"]
+)
+def test_the_code_version_changes_with_every_part_that_methods_use(tmp_path, monkeypatch, part):
+    monkeypatch.setattr(runner.bitmosaic, "__file__", str(tmp_path / "__init__.py"))
+    versions = set()
+    for used, other in ("ab", "bb", "bc"):
+        for name, code in {"bench/baselines/base": "", part: used, "explorer/map": other}.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / f"{name}.py").write_text(code)
+        versions.add(runner.made_by.__wrapped__("k-means"))
+    assert len(versions) == 2  # the code of the explorer does not count
+
+
 def test_only_runs_of_the_last_code_version_are_loaded(root, in_process):
     run(root, top="seeds = 3")
     lines = (root / "runs" / "small.jsonl").read_text().splitlines()

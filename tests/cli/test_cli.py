@@ -1,9 +1,12 @@
 """The program as a whole: start, exit codes, one-line errors, untrusted names; and the benchmark commands."""
 
+import io
 import os
+import runpy
 import subprocess
 import sys
 import tarfile
+from contextlib import redirect_stdout
 from functools import partial
 
 import numpy as np
@@ -14,6 +17,7 @@ from PIL import Image
 from typed import run
 
 from bitmosaic import cli
+from bitmosaic.errors import BitmosaicError
 
 COMMAND = [sys.executable, "-c", "from bitmosaic.cli import main; main()"]
 
@@ -117,6 +121,20 @@ def test_bench_memory_prints_the_peak():
     (line,) = (line.split() for line in done.stdout.splitlines() if line.strip().startswith("2,000"))
     assert float(line[3]) < 500  # MB: the limit, the outputs, and compiled kernels
     assert float(line[5]) > 0.99  # NMI
+
+
+def test_errors_of_the_process_that_bench_memory_starts_are_raised(monkeypatch, tmp_path):
+    from bitmosaic.bench import memory
+
+    def in_process(command, **options):  # saves the seconds of starting one
+        monkeypatch.setattr(sys, "argv", command[2:])
+        with redirect_stdout(io.StringIO()) as printed:
+            runpy.run_path(memory.__file__, run_name="__main__")
+        return subprocess.CompletedProcess(command, 0, printed.getvalue())
+
+    monkeypatch.setattr(memory.subprocess, "run", in_process)
+    with pytest.raises(BitmosaicError, match="nowhere"):
+        memory.measure(tmp_path / "nowhere", 100, 2, "400MB", "auto")
 
 
 @pytest.mark.parametrize(

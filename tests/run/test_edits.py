@@ -46,6 +46,12 @@ def test_moved_images_may_create_a_cluster_with_the_next_number(log):
     assert state(log).labels.tolist() == [3, 3, 1, 1, 2, 3]
 
 
+def test_a_new_cluster_never_gets_the_number_of_a_cluster_without_images(tmp_path):
+    log = EditLog(tmp_path, LABELS, 5)  # clusters 3 and 4 have lost their images
+    edit(log, do="move", rows=[0], to=None)
+    assert state(log).labels.tolist() == [5, 0, 1, 1, 2, 2]
+
+
 def test_undo_reverts_one_edit_after_the_other_and_keeps_them_in_the_log(log):
     edit(log, do="name", cluster=0, name="dogs")
     edit(log, do="merge", clusters=[0, 1], into=0)

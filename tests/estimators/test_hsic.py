@@ -224,7 +224,7 @@ def test_the_paper_settings_can_be_changed():
 
 def test_the_fast_preset_changes_only_defaults(tmp_path):
     fast = HSIC(30, preset="fast").check(50_000)
-    assert (fast.n_anchors, fast.n_train, fast.max_iter, fast.n_init) == (128, 3000, 4, 3)
+    assert (fast.n_anchors, fast.n_train, fast.max_iter, fast.n_init) == (128, 5000, 4, 3)
     given = HSIC(30, preset="fast", n_anchors=50, train_size=0.5, max_iter=7).check(50_000)
     assert (given.n_anchors, given.n_train, given.max_iter, given.n_init) == (50, 25_000, 7, 3)
     assert HSIC(500, preset="fast").check(50_000).n_train == 10_000  # twenty rows for each cluster

@@ -59,6 +59,7 @@ FEW_CLUSTERS = 128  # up to this number, graphs and the consensus of all proposa
 OWN_INIT = 2  # initializations of the clusters of single views
 LEAST_ITER, KMEANS_WORK = 3, 20_000_000  # iterations of k-means; rows × clusters × iterations
 STRONG = 2  # power of the strength of a view, in its weight in a proposal
+DOUBT = 2  # power of the share of bits that a single view has about the clusters, in the length of their prediction
 ROTATION_ROWS, ROTATION_ITER = 6000, 8
 GRAM_ROWS = 2048
 
@@ -534,19 +535,20 @@ def fused_start(sample, held_out, labels, strengths, n_clusters, K, rng, n_threa
     """The Fused space for first labels of the sample's rows: it holds the views and the predicted clusters.
 
     F = [√w_1 X_1 … √w_m X_m | S], where w_v are the weights of the views and S = Σ β_v Y_v M_v predicts the clusters by
-    ridge regression; both parts have mean squared length 1. Its K principal directions, as projections (l + k, d) of
+    ridge regression; both parts have mean squared length 1. A single view knows all that S says, so S is shorter if the
+    clusters are uncertain: codes then keep more of the view. The K principal directions, as projections (l + k, d) of
     every view, and the rotation (d, K) after which their signs lose least.
     """
     n, consensus = len(labels), sample.consensus
     weights = consensus.shares * strengths
     weights = weights / weights.sum()
-    beta = held_out.bits(labels, n_clusters)[2]
+    known, _, beta = held_out.bits(labels, n_clusters)
     products = sample.products(indicators(labels, n_clusters, rng))
     grams = [consensus.gram[view, view] * (n / sample.blocks.n_rows) for view in consensus.views]
     maps = [b * ridge_map(G, YtT) for b, G, YtT in zip(beta, grams, products, strict=True)]  # (p, c) each
     S = sample.projected(maps)
     size = np.sqrt(squares(S).mean(dtype=np.float64))
-    size = 1 / size if size > 0 else 0.0
+    size = (known**DOUBT if len(grams) == 1 else 1) / size if size > 0 else 0.0
     parts = [*zip(np.sqrt(weights), sample.plain, strict=True), (size, S)]
 
     def fused_rows(where):

@@ -123,17 +123,21 @@ class NeighborIndex:
 
     @classmethod
     def from_faiss(cls, index, n_threads=None):
-        """Build an index from a ``faiss.IndexBinary`` with `reconstruct_n`: Flat, IVF, HNSW, MultiHash, IDMap2.
+        """Build an index from a ``faiss.IndexBinary`` that keeps the codes: Flat, IVF, HNSW, MultiHash, IDMap2.
 
         Row i is the code of id i; ids must be 0, 1, … without gaps.
         """
         faiss = import_extra("faiss", "bench", "A faiss index")
         index = getattr(index, "storage", index)  # graphs and hashes keep the codes in a storage index
-        if not np.array_equal(np.sort(_ids(index, faiss)), np.arange(index.ntotal)):
+        ids = _ids(index, faiss)
+        if not np.array_equal(np.sort(ids), np.arange(index.ntotal)):
             raise InvalidDataError(
                 f"The ids of a faiss index must be 0, 1, … without gaps; this {type(index).__name__} has other ids. "
                 "Reconstruct the codes, and keep the ids separately."
             )
+        if isinstance(index, faiss.IndexBinaryIVF):  # before faiss 1.15.1, its reconstruct_n writes beyond the codes
+            codes = _of_lists(index, index.invlists.get_codes, index.code_size, faiss)
+            return cls(codes.reshape(-1, index.code_size)[np.argsort(ids)], n_threads)
         return cls(index.reconstruct_n(0, index.ntotal), n_threads)
 
     def _checked(self, X):
@@ -158,13 +162,17 @@ def _packed(codes):
     return as_bytes(codes)
 
 
+def _of_lists(index, values, width, faiss):
+    """The values of all inverted lists, one list after the other; ``values(number)`` points to `width` for each code."""
+    sizes = [width * index.invlists.list_size(number) for number in range(index.nlist)]
+    parts = [faiss.rev_swig_ptr(values(number), size).copy() for number, size in enumerate(sizes) if size]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
 def _ids(index, faiss):
     """Return the ids of the codes in a faiss index."""
     if isinstance(index, faiss.IndexBinaryIVF):
-        lists = index.invlists
-        sizes = [lists.list_size(number) for number in range(index.nlist)]
-        ids = [faiss.rev_swig_ptr(lists.get_ids(n), size).copy() for n, size in enumerate(sizes) if size]
-        return np.concatenate([np.empty(0, np.int64), *ids])
+        return _of_lists(index, index.invlists.get_ids, 1, faiss)
     if hasattr(index, "id_map"):
         return faiss.vector_to_array(index.id_map)
     return np.arange(index.ntotal)

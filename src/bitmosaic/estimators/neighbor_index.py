@@ -163,7 +163,7 @@ def _packed(codes):
 
 
 def _of_lists(index, values, width, faiss):
-    """The values of all inverted lists, one list after the other; ``values(number)`` points to `width` for each code."""
+    """The values of all inverted lists, one after the other; ``values(number)`` points to `width` for each code."""
     sizes = [width * index.invlists.list_size(number) for number in range(index.nlist)]
     parts = [faiss.rev_swig_ptr(values(number), size).copy() for number, size in enumerate(sizes) if size]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)

@@ -137,7 +137,7 @@ class NeighborIndex:
             )
         if isinstance(index, faiss.IndexBinaryIVF):  # before faiss 1.15.1, its reconstruct_n writes beyond the codes
             codes = _of_lists(index, index.invlists.get_codes, index.code_size, faiss)
-            return cls(codes.reshape(-1, index.code_size)[np.argsort(ids)], n_threads)
+            return cls(codes.astype(np.uint8).reshape(-1, index.code_size)[np.argsort(ids)], n_threads)
         return cls(index.reconstruct_n(0, index.ntotal), n_threads)
 
     def _checked(self, X):

@@ -147,7 +147,8 @@ def proposals_bytes(n_rows, columns, n_anchors, n_clusters, n_draws, n_threads):
     spaces = 12 * n_rows * max(MOST_DIRECTIONS, min(n_clusters, FEW_CLUSTERS), 0 if few else plain) * n_threads
     judged = 4 * n_judging * (min(n_clusters, BITS_CLUSTERS) * (m + 3) * n_threads + white)
     fused = 12 * n_rows * min(n_clusters, FEW_CLUSTERS) + 8 * GRAM_ROWS * (plain + n_clusters) * n_threads
-    normal = 8 * normal_rows(n_rows, n_clusters) * (max(columns) + 2 * min(n_anchors, WHITENED)) * n_threads
+    n_normal = normal_rows(n_rows, n_clusters)
+    normal = 8 * n_normal * (max(columns) + min(n_anchors, n_normal) + min(n_anchors, WHITENED)) * n_threads
     return sample + judged + max(graphs + max(spaces, normal if m > 1 else 0), fused)
 
 
@@ -200,7 +201,7 @@ def propose_by_graphs(sample, held_out, n_clusters, n_init, rng, n_threads=1, hi
     m, shares = len(sample.plain), sample.consensus.shares
 
     def run(jobs):
-        """The results of functions of a random generator, each with a generator of its own."""
+        """Call each function with a random generator of its own, and return the results."""
         seeded = zip(jobs, rng.integers(2**63, size=len(jobs)).tolist(), strict=True)
         return list(in_order(lambda job: job[0](np.random.default_rng(job[1])), seeded, n_threads))
 
@@ -307,9 +308,9 @@ def odds(share):
 
 
 def strength(sample, held_out, v, labels, n_clusters, clusters, rng):
-    """How clearly view v has clusters: the odds of its bits about its own clusters `labels`, over those of normally
-    distributed rows of the same covariance, which have none. A view of few columns predicts any clusters of its own,
-    even if it is noise. ``clusters(X)`` finds the clusters of rows."""
+    """How clearly view v has clusters: the odds of its bits about its own clusters `labels`, divided by the odds of
+    normally distributed rows of the same covariance about theirs. Noise of few columns predicts its own clusters well,
+    but not better than such rows. ``clusters(X)`` finds the clusters of rows."""
     X = sample.plain[v]
     X = X[X.any(1)]
     if len(X) < 2:
@@ -388,8 +389,9 @@ class HeldOut:
         return halves
 
     def confidence(self, labels, n_clusters):
-        """The odds of the bits of all views about the labels (n,), as a share of what the labels have, times those as a
-        share of what clusters of equal sizes have. The first are blind to sizes, the second dislike unequal ones."""
+        """The odds of the bits of all views as a share of the entropy of the labels (n,), times the odds of the bits as
+        a share of log2(c). The first factor does not depend on the sizes of the clusters, the second favors equal ones.
+        """
         known, entropy, _ = self.bits(labels, n_clusters)
         return odds(known) * odds(known * entropy)
 
